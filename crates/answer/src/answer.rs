@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answer of a report, and its text of at most five lines.
 
-use crate::cause::{Cause, Found, State, causes, past};
+use crate::cause::{Found, State, causes, past};
 use crate::extent::{cost, since, used_gpu_hours};
 use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
 use ncclscope_diagnose::{Diagnosis, Ending, FirstEnd, RankExit};
-use ncclscope_findings::{Cost, FindingClass, Help, RankLocation};
+use ncclscope_findings::{Confidence, Cost, Finding, FindingClass, Help, RankLocation};
 use ncclscope_operations::human::{self, if_one};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
 
 /// Maximum number of ranks that are named with their locations. Of more ranks, only the numbers and
@@ -47,7 +47,8 @@ pub struct Answer {
     /// What slowed the job down before it crashed or stood still, in one sentence.
     pub past: Option<String>,
     /// The causes, worst first.
-    causes: Vec<Cause>,
+    #[serde(serialize_with = "in_short")]
+    causes: Vec<Finding>,
     /// Locations of the first 64 root ranks of each cause.
     #[serde(skip)]
     located: Vec<RankLocation>,
@@ -91,7 +92,7 @@ impl Answer {
         let (state, causes) = causes(found);
         let places = RankLocations::of(found.report);
         let mut root_ranks: Vec<u32> =
-            causes.iter().flat_map(|cause| cause.root_ranks.iter().copied()).collect();
+            causes.iter().flat_map(|cause| cause.blamed().iter().copied()).collect();
         root_ranks.sort_unstable();
         root_ranks.dedup();
         let mut classes: Vec<&str> = causes.iter().map(|cause| cause.class.code()).collect();
@@ -109,7 +110,7 @@ impl Answer {
             next: next(state, &causes, found.hang, (input, limit)),
             headline: sentences::headline(state, found),
             ended: found.hang.ending.as_ref().map(Ended::of),
-            past: past(state, &causes, found).map(|cause| sentences::past(&cause)),
+            past: past(state, &causes, found).map(sentences::past),
             more_of_who: sentences::more_of_who(state, &causes, found),
             causes,
         }
@@ -173,24 +174,24 @@ impl Answer {
     /// in all, with their locations.
     fn who(&self) -> String {
         let Some(worst) = self.causes.first() else { return String::new() };
-        let of_worst: BTreeSet<u32> = worst.root_ranks.iter().copied().collect();
+        let of_worst: BTreeSet<u32> = worst.blamed().iter().copied().collect();
         let is_other = |rank: &u32| !of_worst.contains(rank);
         let others: Vec<u32> = self.root_ranks.iter().copied().filter(is_other).collect();
         let place = |rank: &u32| {
             let known = self.located.iter().find(|place| place.rank == *rank);
             known.map_or_else(|| format!("rank {rank}"), ToString::to_string)
         };
-        let mut text = match worst {
-            Cause { edge: Some([src, dst]), root_ranks, .. } if root_ranks.len() > 1 => {
-                format!("the link from {} to {}", place(src), place(dst))
+        let mut text = match (worst.edge, worst.blamed()) {
+            (Some([src, dst]), [_, _, ..]) => {
+                format!("the link from {} to {}", place(&src), place(&dst))
             }
             // What is known of them is in the text after this.
-            Cause { class: FindingClass::NotRecorded, .. } => String::new(),
-            Cause { root_ranks, class, .. } if root_ranks.is_empty() => class.no_rank().into(),
-            Cause { root_ranks, .. } if root_ranks.len() <= NAMED => {
-                root_ranks.iter().map(place).collect::<Vec<_>>().join("; ")
+            _ if worst.class == FindingClass::NotRecorded => String::new(),
+            (_, []) => worst.class.no_rank().into(),
+            (_, ranks) if ranks.len() <= NAMED => {
+                ranks.iter().map(place).collect::<Vec<_>>().join("; ")
             }
-            Cause { root_ranks, .. } => self.listed(root_ranks),
+            (_, ranks) => self.listed(ranks),
         };
         match others.len() {
             0 => {}
@@ -214,9 +215,9 @@ impl Answer {
 }
 
 /// The first root ranks of each cause, and the ends of its link.
-fn located(causes: &[Cause]) -> BTreeSet<u32> {
-    let of = |cause: &Cause| {
-        let ranks = cause.root_ranks.iter().copied().take(Help::MOST);
+fn located(causes: &[Finding]) -> BTreeSet<u32> {
+    let of = |cause: &Finding| {
+        let ranks = cause.blamed().iter().copied().take(Help::MOST);
         ranks.chain(cause.edge.into_iter().flatten()).collect::<Vec<u32>>()
     };
     causes.iter().flat_map(of).collect()
@@ -224,7 +225,7 @@ fn located(causes: &[Cause]) -> BTreeSet<u32> {
 
 fn next(
     state: State,
-    causes: &[Cause],
+    causes: &[Finding],
     hang: &Diagnosis,
     (input, limit): (&str, &str),
 ) -> Vec<String> {
@@ -240,4 +241,32 @@ fn next(
     };
     let limit = if verbs == ["diagnose"] { limit } else { "" };
     verbs.iter().map(|verb| format!("ncclscope {verb} {limit}{input}")).collect()
+}
+
+/// A cause in the JSON of an answer.
+#[derive(Serialize)]
+struct Cause<'a> {
+    class: &'static str,
+    name: &'static str,
+    confidence: Confidence,
+    root_ranks: &'a [u32],
+    /// Sending and receiving rank, if the cause is a link.
+    edge: Option<[u32; 2]>,
+    /// How many times slower it is than the others, if it is slow.
+    factor: Option<f64>,
+    /// The cause in one sentence.
+    text: String,
+}
+
+/// The causes without evidence, which `diagnose` and `stragglers` have.
+fn in_short<S: Serializer>(causes: &[Finding], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(causes.iter().map(|of| Cause {
+        class: of.class.code(),
+        name: of.class.name(),
+        confidence: of.confidence(),
+        root_ranks: of.blamed(),
+        edge: of.edge,
+        factor: of.factor,
+        text: of.sentence(),
+    }))
 }

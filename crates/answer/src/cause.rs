@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The state of a job and its causes, derived from the results of the other analyses.
 
-use ncclscope_diagnose::{Diagnosis, Ends, Verdict};
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_diagnose::{Diagnosis, Ends};
+use ncclscope_findings::{Finding, FindingClass};
 use ncclscope_operations::human::{count, if_one};
 use ncclscope_report::Report;
 use ncclscope_stragglers::SlowReport;
-use ncclscope_stragglers::finding::Finding;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// The state of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -39,27 +38,6 @@ impl State {
     }
 }
 
-/// A cause and the ranks at fault.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Cause {
-    /// In JSON its code.
-    #[serde(serialize_with = "code")]
-    pub(crate) class: FindingClass,
-    pub(crate) confidence: Confidence,
-    pub(crate) root_ranks: Vec<u32>,
-    /// Sending and receiving rank, if the cause is a link.
-    pub(crate) edge: Option<[u32; 2]>,
-    /// How many times slower it is than the others, if it is slow.
-    pub(crate) factor: Option<f64>,
-    /// The cause in words, without the ranks.
-    pub(crate) text: String,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn code<S: Serializer>(class: &FindingClass, to: S) -> Result<S::Ok, S::Error> {
-    to.serialize_str(class.code())
-}
-
 /// The results of the analyses from which an answer is made.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
@@ -72,14 +50,14 @@ pub struct Found<'a> {
 }
 
 /// A question about a job: the state and the causes, worst first, if the answer is yes.
-type Question = fn(Found<'_>) -> Option<(State, Vec<Cause>)>;
+type Question = fn(Found<'_>) -> Option<(State, Vec<Finding>)>;
 
 /// The questions in their order: the first one with an answer decides. What happened before is
 /// told in a second line ([`past`]).
 const QUESTIONS: [Question; 4] = [crashed, hung, stands_still, slow];
 
 /// The state of the job and its causes, the worst first.
-pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
+pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Finding>) {
     let answer = QUESTIONS.iter().find_map(|question| question(found));
     answer.unwrap_or_else(|| match doubt(found) {
         Some(_) => (State::Unknown, Vec::new()),
@@ -89,87 +67,57 @@ pub(crate) fn causes(found: Found<'_>) -> (State, Vec<Cause>) {
 
 /// Did it crash? Only a job that is over did. If ranks waited in NCCL, the reason why they did
 /// comes first, unless it is that a process ended.
-fn crashed(found: Found<'_>) -> Option<(State, Vec<Cause>)> {
+fn crashed(found: Found<'_>) -> Option<(State, Vec<Finding>)> {
     let hang = found.hang;
     let ending = hang.ending.as_ref()?;
     let has_died = hang.findings.first().is_some_and(is_death);
     let waits = hang.waiting_ranks != 0 && !hang.findings.is_empty();
     let is_crash = has_died || ending.is_crash() && !waits;
-    is_crash.then(|| (State::Crashed, hang.findings.iter().map(Cause::of_verdict).collect()))
+    is_crash.then(|| (State::Crashed, hang.findings.clone()))
 }
 
 /// Do ranks wait for something that does not come?
-fn hung(found: Found<'_>) -> Option<(State, Vec<Cause>)> {
+fn hung(found: Found<'_>) -> Option<(State, Vec<Finding>)> {
     let hang = found.hang;
     // Operations with mismatched calls may have ended, with wrong results, so that the job need
     // not hang.
     let state = if is_mismatch_without_wait(hang) { State::Unknown } else { State::Hung };
-    let causes: Vec<Cause> = hang.findings.iter().map(Cause::of_verdict).collect();
-    (!causes.is_empty()).then_some((state, causes))
+    (!hang.findings.is_empty()).then(|| (state, hang.findings.clone()))
 }
 
 /// Does nothing of it move, although no finding says why? Whether it was slow says nothing about
 /// that.
-fn stands_still(found: Found<'_>) -> Option<(State, Vec<Cause>)> {
+fn stands_still(found: Found<'_>) -> Option<(State, Vec<Finding>)> {
     found.hang.standstill.map(|_| (State::Unknown, Vec::new()))
 }
 
 /// Is it slow?
-fn slow(found: Found<'_>) -> Option<(State, Vec<Cause>)> {
-    let causes: Vec<Cause> = found.slow.findings.iter().map(Cause::of_finding).collect();
-    (!causes.is_empty()).then_some((State::Slow, causes))
+fn slow(found: Found<'_>) -> Option<(State, Vec<Finding>)> {
+    let findings = &found.slow.findings;
+    (!findings.is_empty()).then(|| (State::Slow, findings.clone()))
 }
 
 /// What slowed a job down before it crashed or stood still, without what is said of the ranks that
 /// ended first: the others waited for these.
-pub(crate) fn past(state: State, causes: &[Cause], found: Found<'_>) -> Option<Cause> {
-    let is_new = |cause: &Cause| {
-        let is_told = |rank: &u32| causes.iter().any(|one| one.root_ranks.contains(rank));
-        !cause.root_ranks.iter().any(is_told)
+pub(crate) fn past<'a>(state: State, causes: &[Finding], found: Found<'a>) -> Option<&'a Finding> {
+    let is_new = |finding: &&Finding| {
+        let is_named = |rank: &u32| causes.iter().any(|one| one.blamed().contains(rank));
+        !finding.root_ranks.iter().any(is_named)
     };
     let is_over = state == State::Crashed || stands_still(found).is_some();
-    let (_, all) = slow(found).filter(|_| is_over && state != State::Slow)?;
-    all.into_iter().find(is_new)
+    found.slow.findings.iter().filter(|_| is_over && state != State::Slow).find(is_new)
 }
 
-impl Cause {
-    fn of_verdict(verdict: &Verdict) -> Cause {
-        Cause {
-            class: verdict.class,
-            confidence: verdict.confidence,
-            // It only says for whom others wait.
-            root_ranks: match verdict.class {
-                FindingClass::NotRecorded => Vec::new(),
-                _ => verdict.root_ranks.clone(),
-            },
-            edge: verdict.edge,
-            factor: None,
-            text: verdict.meaning().to_owned(),
-        }
-    }
-
-    fn of_finding(finding: &Finding) -> Cause {
-        Cause {
-            class: finding.class,
-            confidence: finding.confidence,
-            root_ranks: finding.root_ranks.clone(),
-            edge: finding.edge,
-            factor: finding.factor,
-            text: finding.class.title().to_owned(),
-        }
-    }
-}
-
-/// True if a verdict is that a process is gone.
-pub(crate) fn is_death(verdict: &Verdict) -> bool {
-    verdict.class == FindingClass::ProcessGone
+/// True if a finding is that a process is gone.
+pub(crate) fn is_death(finding: &Finding) -> bool {
+    finding.class == FindingClass::ProcessGone
 }
 
 /// True if ranks made different calls, or ran them with different settings, and no rank waits.
 pub(crate) fn is_mismatch_without_wait(hang: &Diagnosis) -> bool {
-    let is_mismatch = |verdict: &Verdict| {
+    let is_mismatch = |finding: &Finding| {
         use FindingClass::{CallMismatch, P2pMismatch, SettingsMismatch};
-        matches!(verdict.class, CallMismatch | P2pMismatch | SettingsMismatch)
+        matches!(finding.class, CallMismatch | P2pMismatch | SettingsMismatch)
     };
     hang.waiting_ranks == 0 && !hang.findings.is_empty() && hang.findings.iter().all(is_mismatch)
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sentences of an answer: the headline and the reason.
 
-use crate::cause::{Cause, Found, State, doubt, is_all_broken_off, is_mismatch_without_wait};
+use crate::cause::{Found, State, doubt, is_all_broken_off, is_mismatch_without_wait};
 use crate::extent::{age_ns, gpus, since};
 use ncclscope_diagnose::{CommandEnd, Diagnosis, Ends, FirstEnd, Hidden, Standstill, exits_text};
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Finding, FindingClass};
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
@@ -39,12 +39,11 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
             let advance = match &hang.hidden {
                 // What comes after that may be a hang.
                 Some(Hidden { ns, .. }) => {
-                    format!("advanced until {} before the end", duration(to_f64(*ns)))
+                    format!("made progress until {} before the end", duration(to_f64(*ns)))
                 }
-                None => if_one(hang.ranks, "advances", "advance").to_owned(),
+                None => if_one(hang.ranks, "makes progress", "make progress").to_owned(),
             };
-            let hold = if hang.hidden.is_some() { "held" } else { "holds" };
-            let them = if_one(hang.ranks, "it", "them");
+            let they = if_one(hang.ranks, "it", "they");
             let ranks = count(hang.ranks, "rank");
             let since = since(state, found).map(|since| {
                 let is_first = slow.findings.first().is_some_and(|first| first.is_from_first_step);
@@ -53,7 +52,7 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
             });
             let since = since.unwrap_or_default();
             let end = end_of_command(hang) + &missing(found);
-            format!("{since}{ranks} {advance}, and something {hold} {them} up{step}{end}")
+            format!("{since}{ranks} {advance}, but more slowly than {they} could{step}{end}")
         }
         State::Fine => {
             let gpus = gpus(report);
@@ -112,8 +111,8 @@ fn crash(found: Found<'_>) -> String {
         (None, None, Some(first)) => {
             let known = hang.ending.as_ref().and_then(|ending| ending.first.as_ref());
             let is_before = known.is_some_and(|known| known.before_ns.is_some());
-            let how = if is_before { "before the others" } else { "otherwise than the others" };
-            format!("{} of {ranks} ended {how}", first.root_ranks.len())
+            let how = if is_before { "before" } else { "in another way than" };
+            format!("{} of {ranks} ended {how} the other ranks", first.root_ranks.len())
         }
         (None, None, None) => String::new(),
     };
@@ -173,7 +172,7 @@ fn end_of_command(hang: &Diagnosis) -> String {
 }
 
 /// What the line about the ranks at fault says after them, or in their place.
-pub(crate) fn more_of_who(state: State, causes: &[Cause], found: Found<'_>) -> String {
+pub(crate) fn more_of_who(state: State, causes: &[Finding], found: Found<'_>) -> String {
     if causes.first().is_some_and(|first| first.class == FindingClass::NotRecorded) {
         return format!("CANNOT TELL who: {}", not_recorded(found));
     }
@@ -192,7 +191,7 @@ pub(crate) fn more_of_who(state: State, causes: &[Cause], found: Found<'_>) -> S
         };
     }
     let first = ending.first.as_ref();
-    let is_told = |first: &&FirstEnd| first.ranks == causes[0].root_ranks;
+    let is_told = |first: &&FirstEnd| first.ranks == causes[0].blamed();
     let before = |first: &FirstEnd| {
         let lead = duration(to_f64(first.before_ns?));
         let ended = if_one(first.ranks.len(), "it", "they");
@@ -202,12 +201,8 @@ pub(crate) fn more_of_who(state: State, causes: &[Cause], found: Found<'_>) -> S
 }
 
 /// What slowed the job down before it crashed.
-pub(crate) fn past(cause: &Cause) -> String {
-    let ranks = match cause.root_ranks.as_slice() {
-        [] => String::new(),
-        ranks => format!(", {} {}", if_one(ranks.len(), "rank", "ranks"), ranges(ranks)),
-    };
-    format!("SLOW before: {}, {}{ranks}: {}", cause.class, sure(cause), cause.text)
+pub(crate) fn past(cause: &Finding) -> String {
+    format!("SLOW before: {} ({}): {}", cause.class, sure(cause), cause.sentence())
 }
 
 /// How many recordings are damaged, as the end of a line.
@@ -239,8 +234,8 @@ fn busy_link(slow: &SlowReport) -> Option<String> {
     ))
 }
 
-const fn sure(cause: &Cause) -> &'static str {
-    match cause.confidence {
+fn sure(cause: &Finding) -> &'static str {
+    match cause.confidence() {
         Confidence::Confirmed => "confirmed",
         Confidence::Suspect => "suspected",
     }
@@ -258,7 +253,7 @@ fn why_crashed(hang: &Diagnosis) -> String {
 }
 
 /// The reason in one sentence.
-pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
+pub(crate) fn why(state: State, causes: &[Finding], found: Found<'_>) -> String {
     let Some(first) = causes.first() else {
         return match state {
             State::Crashed => Some(why_crashed(found.hang)),
@@ -268,13 +263,13 @@ pub(crate) fn why(state: State, causes: &[Cause], found: Found<'_>) -> String {
         .unwrap_or_default();
     };
     let factor = first.factor.map_or_else(String::new, |f| format!(", {f:.1}x slower"));
-    let mut text = format!("{}, {}{factor}: {}", first.class, sure(first), first.text);
+    let mut text = format!("{} ({}{factor}): {}", first.class, sure(first), first.sentence());
     let more = &causes[1..];
     for cause in more.iter().take(LISTED) {
-        text += &format!("; also {}, {}", cause.class, sure(cause));
-        if !cause.root_ranks.is_empty() {
-            let ranks = if_one(cause.root_ranks.len(), "rank", "ranks");
-            text += &format!(", {ranks} {}", ranges(&cause.root_ranks));
+        text += &format!("; also {} ({})", cause.class, sure(cause));
+        if !cause.blamed().is_empty() {
+            let ranks = if_one(cause.blamed().len(), "rank", "ranks");
+            text += &format!(", {ranks} {}", ranges(cause.blamed()));
         }
     }
     if more.len() > LISTED {

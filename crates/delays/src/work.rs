@@ -35,7 +35,11 @@ impl Work {
     }
 
     /// The own work that the input lists: (rank, step, ns). All ranks are peers.
-    pub fn listed(list: impl Iterator<Item = (usize, usize, f64)>, ranks: usize, steps: usize) -> Work {
+    pub fn listed(
+        list: impl Iterator<Item = (usize, usize, f64)>,
+        ranks: usize,
+        steps: usize,
+    ) -> Work {
         let mut own = vec![f64::NAN; ranks * steps];
         for (rank, step, work) in list {
             let own = &mut own[step * ranks + rank];
@@ -61,12 +65,14 @@ impl Work {
     fn among(own: Vec<f64>, ranks: usize, program: impl Fn(usize) -> u64) -> Work {
         let mut usual = vec![f64::NAN; own.len()];
         for (first, of_step) in (0..).step_by(ranks.max(1)).zip(own.chunks(ranks.max(1))) {
-            let known: Vec<usize> = (0..of_step.len()).filter(|&at| !of_step[at].is_nan()).collect();
+            let known: Vec<usize> =
+                (0..of_step.len()).filter(|&at| !of_step[at].is_nan()).collect();
             let mut programs: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
             for &rank in &known {
                 programs.entry(program(first + rank)).or_default().push(rank);
             }
-            let of_all = medians_of_others(&known.iter().map(|&at| of_step[at]).collect::<Vec<_>>());
+            let of_all =
+                medians_of_others(&known.iter().map(|&at| of_step[at]).collect::<Vec<_>>());
             for (&rank, of_all) in known.iter().zip(of_all) {
                 usual[first + rank] = of_all;
             }

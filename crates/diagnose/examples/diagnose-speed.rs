@@ -134,7 +134,7 @@ fn measure(bytes: &[u8]) {
     let lines = text::render(&found, None, None).lines().count();
     println!("{} verdicts, {lines} lines", found.findings.len());
     for verdict in found.findings.iter().take(4) {
-        println!("{} {}: {} victims", verdict.class.name(), verdict.title, verdict.victims);
+        println!("{} {}: {} victims", verdict.class.name(), verdict.title(), verdict.victims);
     }
     println!();
 }

@@ -1,24 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Which verdicts a filter shows. All ranks are judged whatever the filter is, because a rank waits
+//! Which findings a filter shows. All ranks are judged whatever the filter is, because a rank waits
 //! because of others.
 
+use crate::diagnosis::Diagnosis;
 use crate::job::Job;
-use crate::verdict::{Diagnosis, Verdict};
+use ncclscope_findings::Finding;
 use ncclscope_operations::Filter;
 use ncclscope_operations::timeline::role_or_size;
 use std::collections::BTreeMap;
 
-/// How many verdicts a filter shows.
+/// How many findings a filter shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Verdicts that are shown.
     pub shown: usize,
-    /// Number of verdicts, shown or not.
+    /// Number of findings, shown or not.
     pub of: usize,
 }
 
 impl Diagnosis {
-    /// Removes the verdicts that do not concern the filter's ranks, hosts, communicators and
+    /// Removes the findings that do not concern the filter's ranks, hosts, communicators and
     /// functions.
     pub fn show(&mut self, filter: &Filter, job: &Job) -> Shown {
         let hosts: BTreeMap<u32, &str> = job
@@ -27,26 +28,26 @@ impl Diagnosis {
             .filter_map(|process| Some((process.rank?, process.host.as_deref()?)))
             .collect();
         let of = self.findings.len();
-        self.findings.retain(|verdict| {
-            let ranks = verdict.root_ranks.iter().chain(verdict.edge.iter().flatten());
+        self.findings.retain(|finding| {
+            let ranks = finding.root_ranks.iter().chain(finding.edge.iter().flatten());
             let has_rank = |&rank: &u32| {
                 let host = hosts.get(&rank).copied().unwrap_or_default();
                 filter.has_rank(rank) && filter.has_host(host)
             };
             let is_of_rank = !filter.chooses_recordings() || ranks.into_iter().any(has_rank);
-            is_of_rank && has_comm(verdict, filter, job) && has_func(verdict, filter)
+            is_of_rank && has_comm(finding, filter, job) && has_func(finding, filter)
         });
         Shown { shown: self.findings.len(), of }
     }
 }
 
-/// True if the verdict concerns a communicator of the filter. A verdict without a communicator
+/// True if the finding concerns a communicator of the filter. A finding without a communicator
 /// concerns all.
-fn has_comm(verdict: &Verdict, filter: &Filter, job: &Job) -> bool {
+fn has_comm(finding: &Finding, filter: &Filter, job: &Job) -> bool {
     if filter.comms.is_empty() && filter.roles.is_empty() {
         return true;
     }
-    let Some(of) = &verdict.comm else { return true };
+    let Some(of) = &finding.comm else { return true };
     job.comms.iter().filter(|comm| comm.parent.is_none()).any(|comm| {
         let ranks = Some(comm.nranks).filter(|&ranks| ranks != 0);
         let role = role_or_size(comm.role.as_deref(), ranks);
@@ -54,8 +55,8 @@ fn has_comm(verdict: &Verdict, filter: &Filter, job: &Job) -> bool {
     })
 }
 
-fn has_func(verdict: &Verdict, filter: &Filter) -> bool {
-    let func = verdict.op.as_ref().map(|op| op.func.as_str()).filter(|func| !func.is_empty());
+fn has_func(finding: &Finding, filter: &Filter) -> bool {
+    let func = finding.op.as_ref().map(|op| op.func.as_str()).filter(|func| !func.is_empty());
     func.is_none_or(|func| filter.has_func(func))
 }
 
@@ -63,22 +64,20 @@ fn has_func(verdict: &Verdict, filter: &Filter) -> bool {
 mod tests {
     use super::*;
     use crate::job::{Communicator, Process};
-    use crate::verdict::{Op, VerdictComm};
-    use ncclscope_findings::{Confidence, FindingClass};
+    use ncclscope_findings::{CommId, FindingClass, Op};
 
-    fn verdict(root_ranks: Vec<u32>, comm: &str, func: &str) -> Verdict {
+    fn finding(root_ranks: Vec<u32>, comm: &str, func: &str) -> Finding {
         let class = FindingClass::HostStuck;
-        Verdict {
-            comm: (!comm.is_empty())
-                .then(|| VerdictComm { comm: comm.into(), ..VerdictComm::default() }),
+        Finding {
+            comm: (!comm.is_empty()).then(|| CommId { comm: comm.into(), ..CommId::default() }),
             op: Some(Op { func: func.into(), ..Op::default() }),
             victims: 1,
-            ..Verdict::new(class, String::new(), Confidence::Confirmed, root_ranks)
+            ..Finding::new(class, root_ranks)
         }
     }
 
     #[test]
-    fn verdicts_are_shown_by_rank_host_communicator_and_function() {
+    fn findings_are_shown_by_rank_host_communicator_and_function() {
         let process = |rank, host: &str| Process {
             rank: Some(rank),
             host: Some(host.into()),
@@ -99,7 +98,7 @@ mod tests {
             source: String::new(),
             ranks: 2,
             job_ranks: 2,
-            findings: vec![verdict(vec![0], "0x1f", "AllReduce"), verdict(vec![1], "", "")],
+            findings: vec![finding(vec![0], "0x1f", "AllReduce"), finding(vec![1], "", "")],
             silent_ranks: Vec::new(),
             waiting_ranks: 1,
             notes: Vec::new(),

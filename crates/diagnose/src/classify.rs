@@ -7,16 +7,18 @@ mod cycle;
 mod differs;
 
 use crate::desync::Desync;
+use crate::diagnosis;
 use crate::gone;
-use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, ProcessStatus, Vector};
-use crate::merge_causes::{self, MergedCause};
+use crate::job::{
+    Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Vector, how_stopped,
+};
+use crate::merge_causes;
 use crate::settings::Differs;
 use crate::stuck_operation::{self, At, Cause};
-use crate::verdict::{Evidence, Op, Verdict, VerdictComm};
 use crate::wait_graph::{Wait, WaitRoots};
-use crate::{setup, words};
+use crate::{doubts, setup, words};
 use ncclscope_findings::rank::Pending;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{CommId, Doubt, Evidence, Finding, FindingClass, How, Op};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -33,7 +35,11 @@ struct LongestWait {
     waiter: u32,
 }
 
-/// Makes verdicts from the roots of the wait graph.
+/// A group of late processes that make one finding: the class, whether they are only suspected, and
+/// whether each of them is only possible.
+type Group = (FindingClass, bool, bool);
+
+/// Makes findings from the roots of the wait graph.
 pub(crate) struct Classifier<'a> {
     job: &'a Job,
     /// The age from which an operation in flight counts as a wait, ns.
@@ -151,26 +157,23 @@ impl<'a> Classifier<'a> {
     }
 
     /// The verdicts: those about calls first, then those about settings.
-    pub(crate) fn verdicts(&self, desyncs: &[Desync], differs: &[Differs]) -> Vec<Verdict> {
+    pub(crate) fn verdicts(&self, desyncs: &[Desync], differs: &[Differs]) -> Vec<Finding> {
         let of_calls = desyncs.iter().map(|one| self.desync_verdict(one));
-        let mut verdicts: Vec<Verdict> =
+        let mut verdicts: Vec<Finding> =
             of_calls.chain(differs.iter().map(|one| self.differs_verdict(one))).collect();
         // Data that does not fit explains all that happens inside the operation.
         let explained = differs.iter().filter(|one| one.is_stuck);
         let explained: BTreeSet<u32> = explained.map(|one| one.comm).collect();
-        // By class, confidence, and whether the ranks are only possible ones.
-        let mut groups: BTreeMap<(FindingClass, Confidence, bool), Vec<u32>> = BTreeMap::new();
+        let mut groups: BTreeMap<Group, Vec<u32>> = BTreeMap::new();
         let held = self.in_sequences();
         for &process in &self.wait_roots.late {
-            let confidence = self.confidence_of_late(process, &held);
-            let class = self.class_of_late(process);
-            groups.entry((class, confidence, false)).or_default().push(process);
+            let (class, is_suspect) = (self.class_of_late(process), self.may_come(process, &held));
+            groups.entry((class, is_suspect, false)).or_default().push(process);
         }
         for &process in &self.wait_roots.possible {
-            let class = self.class_of_late(process);
-            groups.entry((class, Confidence::Suspect, true)).or_default().push(process);
+            groups.entry((self.class_of_late(process), true, true)).or_default().push(process);
         }
-        let mut causes: Vec<(Option<u32>, Cause)> = Vec::new();
+        let mut causes: Vec<Cause> = Vec::new();
         for (process, waits) in &self.wait_roots.unfinished {
             if waits.iter().all(|wait| explained.contains(&wait.comm)) {
                 continue;
@@ -179,18 +182,13 @@ impl<'a> Classifier<'a> {
                 Some(found) => causes.push(found),
                 None => {
                     let is_unsure = |wait| self.is_within_a_host(wait) || self.may_be_over(wait);
-                    let confidence = if waits.iter().all(is_unsure) {
-                        Confidence::Suspect
-                    } else {
-                        Confidence::Confirmed
-                    };
-                    let key = (FindingClass::GpuDead, confidence, false);
+                    let key = (FindingClass::GpuDead, waits.iter().all(is_unsure), false);
                     groups.entry(key).or_default().push(*process);
                 }
             }
         }
-        for ((class, confidence, _), processes) in groups {
-            verdicts.push(self.verdict_by_counts(class, confidence, processes));
+        for (group, processes) in groups {
+            verdicts.push(self.verdict_by_counts(group, &processes, &held));
         }
         let stalled: BTreeSet<u32> = self.stalled.keys().copied().collect();
         let inside = self.wait_roots.inside.iter().filter(|(comm, _)| !explained.contains(comm));
@@ -208,7 +206,7 @@ impl<'a> Classifier<'a> {
                 let (job, of) = (self.at(), self.comm(comm));
                 found.extend(stuck_operation::causes_beside(job, of, members, &stalled));
             }
-            causes.extend(found.into_iter().map(|cause| (Some(comm), cause)));
+            causes.extend(found.into_iter().map(|cause| cause.seen_in(comm)));
         }
         verdicts.extend(self.stopped_verdict(&verdicts));
         verdicts.extend(self.silent_verdict(self.suspects(&causes)));
@@ -217,14 +215,11 @@ impl<'a> Classifier<'a> {
         verdicts
     }
 
-    /// A damaged or old recording makes only the verdict about its own rank doubtful. One that goes
+    /// A damaged or old recording makes only the finding about its own rank doubtful. One that goes
     /// on elsewhere may still come, and one in a send or receive (`held`) may wait there.
-    fn confidence_of_late(&self, process: u32, held: &HashSet<u32>) -> Confidence {
+    fn may_come(&self, process: u32, held: &HashSet<u32>) -> bool {
         let one = &self.job.processes[process as usize];
-        match one.doubts.is_empty() && !one.goes_on() && !held.contains(&process) {
-            true => Confidence::Confirmed,
-            false => Confidence::Suspect,
-        }
+        !one.doubts.is_empty() || one.goes_on() || held.contains(&process)
     }
 
     /// Processes in a send or receive in call order ([`CommKind::Sequence`]), which the wait graph
@@ -258,7 +253,7 @@ impl<'a> Classifier<'a> {
     fn op(&self, comm: &'a Communicator, member: u32) -> Op {
         let vector = &comm.vectors[member as usize];
         let call = self.call(comm, member, vector.front()).cloned().unwrap_or_default();
-        Op::of(comm.number(vector), call)
+        diagnosis::op(comm.number(vector), call)
     }
 
     /// The class of a process that is late although it waits for nothing.
@@ -293,14 +288,14 @@ impl<'a> Classifier<'a> {
         is_later || one.status == ProcessStatus::Ended && !self.exited_inside.contains(&process)
     }
 
-    fn cause_of_unfinished(&self, process: u32, waits: &[Wait]) -> Option<(Option<u32>, Cause)> {
+    fn cause_of_unfinished(&self, process: u32, waits: &[Wait]) -> Option<Cause> {
         if let Some((comm, cause)) = self.stalled.get(&process) {
-            return Some((Some(*comm), cause.clone()));
+            return Some(cause.clone().seen_in(*comm));
         }
         type Find = fn(At<'_>, &Communicator, usize) -> Option<Cause>;
         let at = |wait: &Wait, of: Find| {
             let cause = of(self.at(), self.comm(wait.comm), wait.member as usize)?;
-            Some((Some(wait.comm), cause))
+            Some(cause.seen_in(wait.comm))
         };
         let inside = waits.iter().find_map(|wait| at(wait, stuck_operation::cause_at_one));
         // One kernel that runs on may hold up the others.
@@ -322,98 +317,95 @@ impl<'a> Classifier<'a> {
         self.comm(wait.comm).flights.get(&wait.member).is_some_and(InFlightOp::may_be_over)
     }
 
-    /// One verdict about processes whose own counts show that they are at fault.
+    /// One finding about processes whose own counts show that they are at fault.
     fn verdict_by_counts(
         &self,
-        class: FindingClass,
-        confidence: Confidence,
-        processes: Vec<u32>,
-    ) -> Verdict {
+        (class, is_suspect, are_possible): Group,
+        processes: &[u32],
+        held: &HashSet<u32>,
+    ) -> Finding {
         let mut evidence = Vec::new();
-        for &process in &processes {
-            if let Some(longest) = self.longest_wait.get(&process) {
-                evidence.extend(self.evidence_lines(class, process, *longest));
+        for process in processes {
+            if let Some(longest) = self.longest_wait.get(process) {
+                evidence.extend(self.evidence_lines(class, *process, *longest));
             }
         }
-        let victims = self.wait_roots.victims(&processes, &[]);
+        let victims = self.wait_roots.victims(processes, &[]);
         let first = processes.iter().find_map(|process| self.longest_wait.get(process)).copied();
-        let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
+        let mut finding = self.finding(class, processes, evidence, victims);
         if let Some(longest) = first {
             let comm = self.comm(longest.comm);
-            self.locate(&mut verdict, comm);
-            verdict.op = Some(self.op(comm, longest.waiter));
+            self.locate(&mut finding, comm);
+            finding.op = Some(self.op(comm, longest.waiter));
             let by = &comm.vectors[longest.waiter as usize];
-            verdict.age_ns = self.age_ns(by);
+            finding.age_ns = self.age_ns(by);
             let own = &comm.vectors[longest.own as usize];
-            if let ([_], Some(fewer)) = (&processes[..], gone::fewer_calls(self.job, comm, own, by))
-            {
-                verdict.title += &format!(", and {fewer}");
+            if processes.len() == 1 {
+                let fewer = gone::fewer_calls(self.job, comm, own, by);
+                finding.detail = fewer.map(|fewer| format!("it {fewer}"));
             }
         }
-        verdict.alternatives = match class {
-            FindingClass::HostStuck if self.go_on(&processes) => {
-                vec!["it is late, not stuck: it still calls NCCL".into()]
-            }
-            FindingClass::HostStuck => self.alternatives_of_stuck(&processes),
-            FindingClass::GpuDead => {
-                let of =
-                    |process: &u32| self.wait_roots.unfinished.iter().find(|(p, _)| p == process);
-                let waits = || processes.iter().filter_map(of).flat_map(|(_, waits)| waits);
-                let unseen = (confidence == Confidence::Suspect).then(|| self.unseen_path(waits()));
-                let may_be_over = waits().any(|wait| self.may_be_over(wait));
-                let blocked = may_be_over.then(|| stuck_operation::MAY_BE_OVER.to_owned());
-                let started = "an NCCL kernel never started there, and its peers did not need it";
-                unseen.into_iter().chain([started.into()]).chain(blocked).collect()
-            }
-            FindingClass::P2pMismatch => {
-                vec!["it is stuck outside NCCL before its side of the transfer".into()]
-            }
-            _ => Vec::new(),
-        };
-        if processes.iter().any(|process| self.wait_roots.possible.contains(process)) {
+        if class == FindingClass::GpuDead {
+            finding.doubts = self.doubts_about_gpus(processes, is_suspect);
+        } else {
+            finding.doubts = self.doubts_about_late(class, processes, held);
+            doubts::of_cited_ranks(&mut finding, &doubts::of_processes(self.job, processes));
+        }
+        if are_possible {
             let ranks: Vec<u32> =
                 self.wait_roots.possible.iter().map(|&one| self.job.rank(one)).collect();
-            if ranks.len() > 1 {
-                verdict.alternatives.push(format!("another of ranks {}", words::ranks(&ranks)));
-            }
-            verdict.alternatives.push(
-                "the sends and receives of the ranks that wait do not match (H2b): NCCL does not \
-                 tell which rank a call connects to"
-                    .into(),
-            );
+            finding.doubts.extend((ranks.len() > 1).then_some(Doubt::OneOf(ranks)));
+            finding.doubts.push(Doubt::OtherCause(FindingClass::P2pMismatch));
         }
-        verdict
+        finding
     }
 
-    /// What else explains that processes called nothing.
-    fn alternatives_of_stuck(&self, processes: &[u32]) -> Vec<String> {
-        let (held, mut all) = (self.in_sequences(), Vec::new());
-        if processes.iter().any(|process| held.contains(process)) {
-            all.push(
-                "it waits in a send or receive, whose other side's progress the input does not show"
-                    .into(),
-            );
-        }
-        all.push("it computes, or waits for something outside NCCL".into());
-        if processes.iter().any(|&process| self.job.processes[process as usize].hides_calls) {
-            all.push("it connects in a call of NCCL, which reports no calls before 2.28".into());
-        }
-        all
+    /// What else explains that processes did not come.
+    fn doubts_about_late(
+        &self,
+        class: FindingClass,
+        processes: &[u32],
+        held: &HashSet<u32>,
+    ) -> Vec<Doubt> {
+        let has = |is_it: fn(&Process) -> bool| {
+            processes.iter().any(|&process| is_it(&self.job.processes[process as usize]))
+        };
+        let is_stuck = class == FindingClass::HostStuck;
+        let (is_mismatch, are_late) = (class == FindingClass::P2pMismatch, self.go_on(processes));
+        let all = [
+            (has(Process::goes_on), Doubt::StillCalls),
+            (processes.iter().any(|process| held.contains(process)), Doubt::InSequence),
+            (is_stuck && !are_late, Doubt::Computes),
+            (is_stuck && !are_late && has(|one| one.hides_calls), Doubt::ConnectsUnseen),
+            (is_mismatch, Doubt::StuckBefore),
+        ];
+        all.into_iter().filter_map(|(is_so, doubt)| is_so.then_some(doubt)).collect()
     }
 
-    /// What else explains that a GPU did not finish an operation: the data did not reach it.
-    fn unseen_path<'b>(&self, waits: impl Iterator<Item = &'b Wait>) -> String {
+    /// What else explains that GPUs did not finish what their peers finished.
+    fn doubts_about_gpus(&self, processes: &[u32], is_suspect: bool) -> Vec<Doubt> {
+        let of = |process: &u32| self.wait_roots.unfinished.iter().find(|(p, _)| p == process);
+        let waits = || processes.iter().filter_map(of).flat_map(|(_, waits)| waits);
+        let unseen = is_suspect.then(|| self.unseen_path(waits()));
+        let may_be_over = waits().any(|wait| self.may_be_over(wait));
+        let over = if is_suspect { Doubt::MayBeOver } else { Doubt::SomeMayBeOver };
+        let blocked = may_be_over.then_some(over);
+        unseen.into_iter().chain([Doubt::NeverStarted]).chain(blocked).collect()
+    }
+
+    /// The data did not reach the GPU that did not finish an operation.
+    fn unseen_path<'b>(&self, waits: impl Iterator<Item = &'b Wait>) -> Doubt {
         let within = waits.filter(|wait| self.is_within_a_host(wait));
         let members = within.flat_map(|wait| &self.comm(wait.comm).vectors);
         let ranks: BTreeSet<u32> = members.map(|v| self.job.rank(v.process)).collect();
-        let between = match ranks.len() {
-            0 => String::new(),
-            _ => {
-                let ranks: Vec<u32> = ranks.into_iter().collect();
-                format!(" between {} (H3d)", words::named_ranks(&ranks))
-            }
-        };
-        format!("the last data did not reach it: NVLink, shared memory or a device fault{between}")
+        Doubt::PathNotSeen(ranks.into_iter().collect())
+    }
+
+    /// The ranks of these processes, ascending.
+    fn job_ranks(&self, processes: &[u32]) -> Vec<u32> {
+        let mut ranks: Vec<u32> = processes.iter().map(|&one| self.job.rank(one)).collect();
+        ranks.sort_unstable();
+        ranks
     }
 
     fn go_on(&self, processes: &[u32]) -> bool {
@@ -433,14 +425,11 @@ impl<'a> Classifier<'a> {
     }
 
     /// Sets the communicator in which the others wait.
-    fn locate(&self, verdict: &mut Verdict, comm: &Communicator) {
+    fn locate(&self, finding: &mut Finding, comm: &Communicator) {
         let whole = comm.parent.map_or(comm, |parent| self.comm(parent));
-        verdict.comm = Some(VerdictComm {
-            comm: whole.name.clone(),
-            name: whole.comm_name.clone(),
-            role: whole.role.clone(),
-        });
-        verdict.comm_text.clone_from(&comm.name);
+        finding.comm = Some(CommId { comm: whole.name.clone(), name: whole.comm_name.clone() });
+        finding.role.clone_from(&whole.role);
+        finding.comm_texts = vec![comm.name.clone()];
     }
 
     /// The evidence lines that show that a process is at fault.
@@ -465,8 +454,8 @@ impl<'a> Classifier<'a> {
                 let comm = words::comm(comm);
                 let only = if self.wait_roots.possible.len() > 1 { "" } else { "only " };
                 format!(
-                    "{waits} of {comm}, and NCCL does not tell to which rank it connects there: \
-                     of those that it may be, {only}{who} waits for none"
+                    "{waits} of {comm}; NCCL does not report the peer; of the possible peers, \
+                     {only}{who} is not itself waiting"
                 )
             }
             _ => format!(
@@ -522,16 +511,17 @@ impl<'a> Classifier<'a> {
         format!("{who}: {place}{called}")
     }
 
-    fn verdict(
+    fn finding(
         &self,
         class: FindingClass,
-        confidence: Confidence,
         processes: &[u32],
         mut evidence: Vec<Evidence>,
         victims: usize,
-    ) -> Verdict {
-        let mut root_ranks: Vec<u32> =
-            processes.iter().filter_map(|&p| self.job.known_rank(p)).collect();
+    ) -> Finding {
+        let known = processes.iter().filter_map(|&process| self.job.known_rank(process));
+        let known: Vec<u32> = known.collect();
+        let unknown_roots = processes.len() - known.len();
+        let mut root_ranks = known;
         root_ranks.sort_unstable();
         root_ranks.dedup();
         if evidence.len() > MAX_EVIDENCE {
@@ -540,64 +530,49 @@ impl<'a> Classifier<'a> {
             let text = format!("and {} of this kind", human::count(more, "more line"));
             evidence.push(Evidence::about(class, text));
         }
-        let is_known = |process: &&u32| self.job.known_rank(**process).is_some();
-        let known: Vec<u32> = processes.iter().filter(is_known).copied().collect();
-        let mut who = match (root_ranks.as_slice(), known.as_slice()) {
-            ([_], [first, ..]) => words::rank(self.job, *first),
-            ([], _) | (_, []) => class.no_rank().to_owned(),
-            (many, known) => words::placed_ranks(self.job, many, known),
-        };
-        let unknown = processes.len() - known.len();
-        if unknown > 0 && !known.is_empty() {
-            who += &format!(" and {}", human::count(unknown, "unknown rank"));
-        }
-        let is_several = root_ranks.len() > 1;
         let status =
             gone::common_status(self.job, processes).filter(|_| class == FindingClass::ProcessGone);
-        let by_status = status.and_then(|status| gone::meaning(self.job, status, is_several));
-        let meaning = match class {
-            FindingClass::HostStuck if self.go_on(processes) => words::elsewhere(is_several),
-            FindingClass::HostStuck if self.have_left(processes) => words::left(is_several),
-            _ if is_several => words::of_several(class),
-            _ => class.title(),
+        let how = match (class, status) {
+            (_, Some(status)) => gone::how(self.job, status),
+            (FindingClass::HostStuck, None) if self.go_on(processes) => How::Elsewhere,
+            (FindingClass::HostStuck, None) if self.have_left(processes) => How::Left,
+            _ => How::OfClass,
         };
-        let meaning = by_status.unwrap_or(meaning);
         let advice = status.and_then(|status| gone::advice(self.job, status));
-        let title = format!("{who}: {meaning}");
-        Verdict {
+        Finding {
+            how,
             advice: advice.unwrap_or_else(|| class.advice()),
+            unknown_roots,
             victims,
             evidence,
-            ..Verdict::new(class, title, confidence, root_ranks)
+            ..Finding::new(class, root_ranks)
         }
     }
 
-    /// Verdicts for causes inside operations. One process may hold up several communicators.
-    fn verdicts_inside(&self, causes: Vec<(Option<u32>, Cause)>) -> Vec<Verdict> {
-        let make = |one: MergedCause| {
-            let MergedCause { comm, cause, roots, comms, shared } = one;
-            let roots: Vec<u32> = roots.into_iter().collect();
-            let victims = self.wait_roots.victims(&roots, &comms);
-            let mut verdict =
-                self.verdict(cause.class, cause.confidence, &roots, cause.evidence, victims);
-            verdict.edge = cause.edge.map(|(from, to)| [self.job.rank(from), self.job.rank(to)]);
-            verdict.alternatives = cause.alternatives;
-            verdict.title.extend(shared.map(|shared| format!("; {shared}")));
-            if let Some(comm) = comm.map(|comm| self.comm(comm)) {
-                self.locate(&mut verdict, comm);
+    /// Findings for causes inside operations. One process may hold up several communicators.
+    fn verdicts_inside(&self, causes: Vec<Cause>) -> Vec<Finding> {
+        let make = |cause: Cause| {
+            let roots: Vec<u32> = cause.roots.into_iter().collect();
+            let victims = self.wait_roots.victims(&roots, &cause.comms);
+            let mut finding = self.finding(cause.class, &roots, cause.evidence, victims);
+            finding.edge = cause.edge.map(|(from, to)| [self.job.rank(from), self.job.rank(to)]);
+            (finding.detail, finding.doubts) = (cause.detail, cause.doubts);
+            if let Some(&comm) = cause.comms.first() {
+                let comm = self.comm(comm);
+                self.locate(&mut finding, comm);
                 let oldest = comm.vectors.iter().zip(0u32..).max_by_key(|(v, _)| v.age_ns);
-                verdict.op = oldest.map(|(_, at)| self.op(comm, at));
-                verdict.age_ns = oldest.and_then(|(v, _)| self.age_ns(v));
+                finding.op = oldest.map(|(_, at)| self.op(comm, at));
+                finding.age_ns = oldest.and_then(|(v, _)| self.age_ns(v));
             }
-            verdict
+            finding
         };
-        let comms: BTreeSet<u32> = causes.iter().filter_map(|(comm, _)| *comm).collect();
+        let comms: BTreeSet<u32> = causes.iter().flat_map(|cause| &cause.comms).copied().collect();
         let moved = comms.into_iter().map(|comm| self.comm(comm));
         let moved = moved.flat_map(|comm| stuck_operation::moved_links(self.at(), comm)).collect();
         merge_causes::merge(self.job, causes, &moved).into_iter().map(make).collect()
     }
 
-    fn desync_verdict(&self, desync: &Desync) -> Verdict {
+    fn desync_verdict(&self, desync: &Desync) -> Finding {
         let comm = self.comm(desync.comm);
         let class = if comm.kind == CommKind::Pair {
             FindingClass::P2pMismatch
@@ -635,51 +610,38 @@ impl<'a> Classifier<'a> {
         let processes: Vec<u32> = desync.accused.iter().map(process).collect();
         let victims = self.wait_roots.victims(&processes, &[]);
         let unknown: Vec<u32> = desync.unknown.iter().map(process).collect();
-        let confidence = match unknown.is_empty() {
-            true => Confidence::Confirmed,
-            false => Confidence::Suspect,
-        };
-        let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
-        verdict.title.extend(calls::differing(desync).map(|calls| format!(": {calls}")));
-        verdict.alternatives.extend(self.other_side(&unknown));
-        self.locate(&mut verdict, comm);
+        let mut finding = self.finding(class, &processes, evidence, victims);
+        finding.detail = calls::differing(desync);
+        finding.doubts.extend(self.other_side(&unknown));
+        self.locate(&mut finding, comm);
         // A pair may hang later than at the first call that does not fit.
         let is_in_it = |(v, _): &(&Vector, u32)| {
             v.is_inside() && (comm.is_pair() || v.front() == desync.index)
         };
         let in_it = || comm.vectors.iter().zip(0u32..).filter(is_in_it);
-        verdict.age_ns = in_it().filter_map(|(vector, _)| self.age_ns(vector)).max();
-        verdict.called_ns = desync.called_ns(comm).filter(|_| verdict.age_ns.is_none());
-        verdict.op = Some(in_it().next().filter(|_| comm.is_pair()).map_or_else(
+        finding.age_ns = in_it().filter_map(|(vector, _)| self.age_ns(vector)).max();
+        finding.called_ns = desync.called_ns(comm).filter(|_| finding.age_ns.is_none());
+        finding.op = Some(in_it().next().filter(|_| comm.is_pair()).map_or_else(
             || {
                 let call = desync.groups.first().and_then(|(_, call)| call.clone());
                 let call = call.unwrap_or_default();
-                Op::of(Some(desync.index), call)
+                diagnosis::op(Some(desync.index), call)
             },
             |(_, at)| self.op(comm, at),
         ));
-        verdict
+        finding
     }
 
-    /// A note that the processes whose calls are unknown may show that the others are wrong; `None`
-    /// if there are none.
-    fn other_side(&self, unknown: &[u32]) -> Option<String> {
-        let mut ranks: Vec<u32> = unknown.iter().map(|&process| self.job.rank(process)).collect();
-        ranks.sort_unstable();
-        (!ranks.is_empty()).then(|| {
-            format!(
-                "the others are wrong, if {} made the same call as the named ranks: what was \
-                 called there is not known",
-                words::named_ranks(&ranks)
-            )
-        })
+    /// Processes whose calls are unknown may show that the others are wrong.
+    fn other_side(&self, unknown: &[u32]) -> Option<Doubt> {
+        (!unknown.is_empty()).then(|| Doubt::CallsUnknown(self.job_ranks(unknown)))
     }
 
     /// Processes without input that may explain the waits of a communicator, unless a confirmed
     /// cause inside its operation does: (process, communicator).
-    fn suspects(&self, causes: &[(Option<u32>, Cause)]) -> Vec<(u32, u32)> {
-        let sure = causes.iter().filter(|(_, cause)| cause.confidence == Confidence::Confirmed);
-        let explained: BTreeSet<u32> = sure.filter_map(|(comm, _)| *comm).collect();
+    fn suspects(&self, causes: &[Cause]) -> Vec<(u32, u32)> {
+        let sure = causes.iter().filter(|cause| !cause.is_suspect());
+        let explained: BTreeSet<u32> = sure.flat_map(|cause| &cause.comms).copied().collect();
         let mut suspects = self.wait_roots.silent.clone();
         // A process of which RAS gets no answer has a verdict of its own.
         let has_none = |process: u32| {
@@ -692,12 +654,12 @@ impl<'a> Classifier<'a> {
 
     /// A verdict about stopped processes that no other verdict names; if all processes are stopped,
     /// none of them waits.
-    fn stopped_verdict(&self, verdicts: &[Verdict]) -> Option<Verdict> {
+    fn stopped_verdict(&self, verdicts: &[Finding]) -> Option<Finding> {
         let class = FindingClass::ProcessGone;
         let is_named = |process: u32| {
             let rank = self.job.rank(process);
-            let mut of_class = verdicts.iter().filter(|verdict| verdict.class == class);
-            of_class.any(|verdict| verdict.root_ranks.contains(&rank))
+            let mut of_class = verdicts.iter().filter(|finding| finding.class == class);
+            of_class.any(|finding| finding.root_ranks.contains(&rank))
         };
         let all = self.job.processes.iter().zip(0u32..);
         let stopped = all.filter(|(one, _)| matches!(one.status, ProcessStatus::Stopped(_)));
@@ -705,17 +667,17 @@ impl<'a> Classifier<'a> {
         let line = |&process: &u32| {
             let who = words::rank(self.job, process);
             let by = match self.job.processes[process as usize].status {
-                ProcessStatus::Stopped(by) => by.text(),
+                ProcessStatus::Stopped(by) => how_stopped(by),
                 _ => "does not run",
             };
             Evidence::of(class, self.job.rank(process), format!("{who} {by}"))
         };
         let evidence: Vec<Evidence> = stopped.iter().map(line).collect();
-        let found = || self.verdict(class, Confidence::Confirmed, &stopped, evidence, 0);
+        let found = || self.finding(class, &stopped, evidence, 0);
         (!stopped.is_empty()).then(found)
     }
 
-    fn silent_verdict(&self, suspects: Vec<(u32, u32)>) -> Option<Verdict> {
+    fn silent_verdict(&self, suspects: Vec<(u32, u32)>) -> Option<Finding> {
         // One communicator is enough evidence: for each process the smallest one, in which it is
         // the most likely cause.
         let mut least: BTreeMap<u32, u32> = BTreeMap::new();
@@ -754,10 +716,11 @@ impl<'a> Classifier<'a> {
         let victims = self.wait_roots.victims(&[], &comms.into_iter().collect::<Vec<u32>>());
         // Lines about several unknown ranks are alike.
         evidence.dedup();
-        let mut verdict = self.verdict(class, Confidence::Suspect, &processes, evidence, victims);
-        self.locate(&mut verdict, comm);
-        verdict.op = comm.first_waiter().map(|(_, at)| self.op(comm, at));
-        verdict.age_ns = comm.first_waiter().and_then(|(vector, _)| self.age_ns(vector));
-        Some(verdict)
+        let mut finding = self.finding(class, &processes, evidence, victims);
+        finding.doubts.push(Doubt::NotRecorded);
+        self.locate(&mut finding, comm);
+        finding.op = comm.first_waiter().map(|(_, at)| self.op(comm, at));
+        finding.age_ns = comm.first_waiter().and_then(|(vector, _)| self.age_ns(vector));
+        Some(finding)
     }
 }

@@ -4,19 +4,18 @@
 use crate::ending::{FirstEnd, Others, RankExit, exits_text};
 use crate::gone;
 use crate::job::{Job, ProcessStatus};
-use crate::verdict::Verdict;
 use crate::words;
-use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_findings::{Doubt, Evidence, Finding, FindingClass, How};
 use std::collections::HashSet;
 
 /// A verdict about the processes that ended first, if the job crashed and their end explains the
 /// `others`: no rank waits, or only since they may have ended. It then replaces these.
-pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> Option<Verdict> {
+pub(crate) fn verdict(job: &Job, others: &[Finding], waiting: &HashSet<u32>) -> Option<Finding> {
     let ending = job.ending.as_ref().filter(|ending| ending.is_crash())?;
     let first = ending.first.as_ref()?;
     let class = FindingClass::ProcessGone;
     // Calls that differ need no wait as evidence.
-    let is_explained = |verdict: &Verdict| {
+    let is_explained = |verdict: &Finding| {
         use FindingClass::{CallMismatch, P2pMismatch, ProcessGone};
         let is_known = matches!(verdict.class, CallMismatch | P2pMismatch | ProcessGone);
         !is_known && verdict.age_ns.is_some_and(|age| age < job.ended_first_ns)
@@ -33,7 +32,6 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
     };
     let of_first = |exit: &&RankExit| first.ranks.contains(&exit.rank);
     let exits: Vec<RankExit> = ending.exits.iter().filter(of_first).copied().collect();
-    let how = how(first, exits.len());
     let before = first.before_ns.map_or_else(String::new, |ns| {
         format!(" {} or more before {}", words::duration(ns), first.others.text())
     });
@@ -50,35 +48,28 @@ pub(crate) fn verdict(job: &Job, others: &[Verdict], waiting: &HashSet<u32>) -> 
     evidence.extend(command.map(|command| Evidence::about(class, command.text())));
     let ended = gone::advice(job, ProcessStatus::Ended).unwrap_or_default();
     let advice = if first.is_broken_off { gone::ENDED } else { ended };
-    let title = format!("{who}: {how}");
-    Some(Verdict {
+    Some(Finding {
+        how: How::EndedFirst {
+            is_broken_off: first.is_broken_off,
+            is_error: exits.len() == first.ranks.len(),
+            is_alone: first.others == Others::EndedWell,
+        },
         advice,
         age_ns: others.iter().filter_map(|verdict| verdict.age_ns).max(),
         called_ns: Some(first.end_ns),
         victims: waiting.iter().filter(|process| !processes.contains(process)).count(),
         evidence,
-        ..Verdict::new(class, title, confidence(first), first.ranks.clone())
+        doubts: doubt(first).into_iter().collect(),
+        ..Finding::new(class, first.ranks.clone())
     })
 }
 
-/// How they ended, of which so many exited with an error, as the end of a title.
-fn how(first: &FirstEnd, exits: usize) -> &'static str {
-    match first.is_broken_off {
-        true if first.others == Others::EndedWell => "ended by a signal, a crash or `_exit`",
-        true => "ended before the others: by a signal, a crash or `_exit`",
-        false if first.others == Others::EndedWell => "exited with an error, and no other rank did",
-        false if exits == first.ranks.len() => "exited before the others, with an error",
-        false => "ended before the others, in order or with an error",
-    }
-}
-
-fn confidence(first: &FirstEnd) -> Confidence {
-    match first.others {
-        // `_exit(0)` is an end that no recording shows.
-        Others::EndedWell if first.is_broken_off => Confidence::Suspect,
-        Others::EndedWell => Confidence::Confirmed,
-        Others::All | Others::OwnHost if first.is_broken_off => Confidence::Confirmed,
+/// Why another end may be the cause; `None` if nothing else shows.
+const fn doubt(first: &FirstEnd) -> Option<Doubt> {
+    match (first.others, first.is_broken_off) {
+        (Others::EndedWell, true) => Some(Doubt::ExitUnseen),
+        (Others::EndedWell, false) | (Others::All | Others::OwnHost, true) => None,
         // Which error came first only times show, and which end was the cause.
-        _ => Confidence::Suspect,
+        _ => Some(Doubt::EndsAlike),
     }
 }

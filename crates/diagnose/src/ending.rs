@@ -112,7 +112,7 @@ impl Others {
             Others::All => "all others",
             Others::OwnHost => "all others of the host",
             Others::OtherHosts => "all others, which ran on other hosts",
-            Others::EndedWell => "the others, which exited with status 0",
+            Others::EndedWell => "the other ranks, which exited with status 0",
         }
     }
 }

@@ -2,21 +2,18 @@
 //! The stages of a diagnosis in order: mismatched calls, the wait graph, then the classes.
 
 use crate::classify::Classifier;
+use crate::diagnosis::{Diagnosis, Hidden, HiddenWhy, is_vague};
 use crate::ending::CommandEnd;
 use crate::job::{Job, NoEnd, Process, ProcessStatus};
 use crate::standstill::{self, SHORTEST_NS, Standstill};
-use crate::verdict::{Diagnosis, Hidden, HiddenWhy, Verdict};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
-use crate::{desync, ended_first, help, python_lines, settings, setup, unseen, words};
+use crate::{desync, doubts, ended_first, help, python_lines, settings, setup, unseen, words};
 use ncclscope_findings::patience;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Doubt, Finding};
 use ncclscope_operations::human;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
-
-/// Maximum number of doubts that a verdict names.
-const MAX_DOUBTS: usize = 4;
 
 /// Thresholds of a diagnosis.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +67,8 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     }
     let Some(job) = unseen::assumed(job, options.hang_ns(job)) else { return seen };
     let (mut diagnosis, roots) = search_once(&job, options);
-    for verdict in &mut diagnosis.findings {
-        verdict.confidence = Confidence::Suspect;
-        verdict.alternatives.push(unseen::MAY_BE_OVER.into());
+    for finding in &mut diagnosis.findings {
+        finding.doubts.push(Doubt::CallsMayBeOver);
     }
     if diagnosis.findings.is_empty() { seen } else { (diagnosis, roots) }
 }
@@ -92,28 +88,29 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     }
     let desynced = desyncs.iter().map(|desync| desync.comm).collect();
     let differs = settings::find(job, hang_ns, &desynced);
-    let mut verdicts = Classifier::new((job, hang_ns), &wait_roots).verdicts(&desyncs, &differs);
-    // The verdicts about calls and settings come first.
-    let of_calls = verdicts.iter().take(desyncs.len() + differs.len());
-    let by_calls: Vec<_> = of_calls.map(|one| (one.class, one.root_ranks.clone())).collect();
-    doubt_hidden(&mut verdicts, job);
-    doubt_lacking(&mut verdicts, job);
+    let mut findings = Classifier::new((job, hang_ns), &wait_roots).verdicts(&desyncs, &differs);
+    // The findings about calls and settings come first.
+    let of_calls = findings.iter().take(desyncs.len() + differs.len());
+    let by_calls: HashSet<_> = of_calls.map(|one| (one.class, one.root_ranks.clone())).collect();
+    doubts::of_hidden_peers(&mut findings, job);
+    doubts::of_lost_events(&mut findings, job);
     // A vague verdict counts only if there is no other.
-    if !verdicts.iter().all(Verdict::is_vague) {
-        verdicts.retain(|verdict| !verdict.is_vague());
+    if !findings.iter().all(is_vague) {
+        findings.retain(|finding| !is_vague(finding));
     }
-    // After that, because it makes verdicts vague that are as likely as the others.
-    doubt_killed(&mut verdicts, job, &by_calls);
-    doubt(job, &mut verdicts);
+    // After that, because it makes findings vague that are as likely as the others.
+    doubts::of_kill(&mut findings, job, &by_calls);
+    let of_ranks = doubts::of_ranks(job);
+    findings.iter_mut().for_each(|finding| doubts::of_cited_ranks(finding, &of_ranks));
     let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
-    verdicts.extend(setup::find(job, params.hang_ns, &verdicts, &mut waiting));
-    if let Some(first) = ended_first::verdict(job, &verdicts, &waiting) {
-        verdicts = vec![first];
+    findings.extend(setup::find(job, params.hang_ns, &findings, &mut waiting));
+    if let Some(first) = ended_first::verdict(job, &findings, &waiting) {
+        findings = vec![first];
     }
-    verdicts.sort_by_key(|v| (v.confidence, v.class, v.root_ranks.first().copied()));
+    findings.sort_by_key(|v| (v.is_suspect(), v.class, v.root_ranks.first().copied()));
     let mut notes = job.notes.clone();
     notes.extend(moving(job, &wait_roots));
-    let is_quiet = verdicts.is_empty() && waiting.is_empty();
+    let is_quiet = findings.is_empty() && waiting.is_empty();
     let hidden = is_quiet.then(|| hidden(job, params.hang_ns)).flatten();
     let is_seen = |_: &Standstill| hidden.is_none() && endless(job).is_empty();
     let standstill = standstill::find(job, params.hang_ns).filter(is_seen);
@@ -124,10 +121,10 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         notes.push(short.as_ref().map_or_else(|| quiet(job, standstill), |(_, note)| note.clone()));
         waiting.extend(short.into_iter().flat_map(|(processes, _)| processes));
     }
-    notes.extend(unexplained(&verdicts, &waiting, job));
-    notes.extend(failed(job, verdicts.is_empty()));
-    python_lines::add(job, &waiting, &mut verdicts);
-    help::add(job, waiting.len(), &mut verdicts);
+    notes.extend(unexplained(&findings, &waiting, job));
+    notes.extend(failed(job, findings.is_empty()));
+    python_lines::add(job, &waiting, &mut findings);
+    help::add(job, waiting.len(), &mut findings);
     let has_input = |one: &&Process| one.status != ProcessStatus::Silent;
     let ranks = job.processes.iter().filter(has_input).count();
     let diagnosis = Diagnosis {
@@ -135,7 +132,7 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
         source: job.source.clone(),
         ranks,
         job_ranks: usize::try_from(help::gpus(job)).unwrap_or(usize::MAX).max(ranks),
-        findings: verdicts,
+        findings,
         silent_ranks: silent_ranks(job),
         waiting_ranks: waiting.len(),
         notes,
@@ -176,145 +173,16 @@ fn moving(job: &Job, wait_roots: &WaitRoots) -> Option<String> {
 }
 
 /// A note about ranks that wait but are neither victims nor roots of the only verdict.
-fn unexplained(verdicts: &[Verdict], waiting: &HashSet<u32>, job: &Job) -> Option<String> {
-    let [verdict] = verdicts else { return None };
-    let is_root = |&&process: &&u32| verdict.root_ranks.contains(&job.rank(process));
-    let explained = verdict.victims + waiting.iter().filter(is_root).count();
+fn unexplained(findings: &[Finding], waiting: &HashSet<u32>, job: &Job) -> Option<String> {
+    let [finding] = findings else { return None };
+    let is_root = |&&process: &&u32| finding.root_ranks.contains(&job.rank(process));
+    let explained = finding.victims + waiting.iter().filter(is_root).count();
     let more = waiting.len().checked_sub(explained).filter(|&more| more > 0)?;
     Some(format!(
         "{} {}, and the input does not show that it is because of this",
         human::count(more, "more rank"),
         human::if_one(more, "waits", "wait")
     ))
-}
-
-/// Adds a doubt to verdicts about ranks that may be in a send or receive whose peer the input does
-/// not show: such a rank may itself wait for that peer, unless its process is dead. What its calls,
-/// its proxy thread, its network or both ends of a path show holds all the same. Beside a confirmed
-/// verdict, to which the hidden waits may lead, one with such a doubt is left out.
-fn doubt_hidden(verdicts: &mut Vec<Verdict>, job: &Job) {
-    let hides = |of: &&(&Process, u32)| of.0.hides_p2p && of.0.status == ProcessStatus::Running;
-    let all: Vec<(&Process, u32)> = job.processes.iter().zip(0..).collect();
-    let hidden: HashSet<u32> = all.iter().filter(hides).map(|&(_, at)| job.rank(at)).collect();
-    let has_hidden = |verdict: &Verdict| {
-        let is_hidden = verdict.root_ranks.iter().any(|rank| hidden.contains(rank));
-        is_hidden && !rests_on_itself(verdict.class)
-    };
-    let is_confirmed = |verdict: &Verdict| verdict.confidence == Confidence::Confirmed;
-    if verdicts.iter().any(|verdict| is_confirmed(verdict) && !has_hidden(verdict)) {
-        verdicts.retain(|verdict| !has_hidden(verdict));
-    }
-    // A kernel waits for that of an earlier send or receive, so that it is no cause beside another.
-    let waits = |it: &Verdict| it.class == FindingClass::KernelNotStarted && has_hidden(it);
-    if verdicts.iter().any(|verdict| !waits(verdict)) {
-        verdicts.retain(|verdict| !waits(verdict));
-    }
-    for verdict in verdicts.iter_mut().filter(|it| is_confirmed(it) && has_hidden(it)) {
-        verdict.confidence = Confidence::Suspect;
-        let other = "a peer of its sends and receives, which this input does not show";
-        verdict.alternatives.push(other.into());
-    }
-}
-
-const fn rests_on_itself(class: FindingClass) -> bool {
-    use FindingClass::{
-        CallMismatch, FlushStalled, NetworkStalled, ProxyStalled, ReceiverNotReady,
-    };
-    matches!(class, CallMismatch | ProxyStalled | NetworkStalled | ReceiverNotReady | FlushStalled)
-}
-
-/// Adds a doubt to verdicts about ranks with missing events. Counters still show which calls each
-/// rank made, but its progress in an operation, and which send matches which receive, is a guess.
-fn doubt_lacking(verdicts: &mut [Verdict], job: &Job) {
-    use FindingClass::{CallNotEnqueued, HostStuck, ProcessGone};
-    let all = job.processes.iter().zip(0u32..);
-    let lacking: BTreeSet<u32> =
-        all.filter(|(one, _)| one.lacks_events).map(|(_, at)| job.rank(at)).collect();
-    if lacking.is_empty() {
-        return;
-    }
-    // A communicator and the calls on it have one name.
-    let mut by_comm: HashMap<&str, BTreeSet<u32>> = HashMap::new();
-    for comm in &job.comms {
-        let ranks = comm.vectors.iter().map(|vector| job.rank(vector.process));
-        by_comm.entry(&comm.name).or_default().extend(ranks.filter(|rank| lacking.contains(rank)));
-    }
-    let is_by_counters =
-        |verdict: &Verdict| matches!(verdict.class, HostStuck | CallNotEnqueued | ProcessGone);
-    for verdict in verdicts.iter_mut().filter(|verdict| !is_by_counters(verdict)) {
-        let members = by_comm.get(verdict.comm_text.as_str()).into_iter().flatten();
-        let roots = verdict.root_ranks.iter().filter(|rank| lacking.contains(rank));
-        let lacking: BTreeSet<u32> = members.chain(roots).copied().collect();
-        if !lacking.is_empty() {
-            verdict.confidence = Confidence::Suspect;
-            verdict.alternatives.push(format!(
-                "events of {} are missing (lost, left out or not recorded), and may show another \
-                 cause",
-                words::named_ranks(&lacking.into_iter().collect::<Vec<u32>>())
-            ));
-        }
-    }
-}
-
-/// Lowers verdicts about ranks that were killed after a short wait to suspect, and adds the reason:
-/// after one rank has died, the others wait, too, until the launcher kills them. Calls that differ
-/// (`by_calls`) and a process that ended long before the others need no wait as evidence. If the
-/// records of one rank end first, the waits that its death may explain also count as short.
-fn doubt_killed(verdicts: &mut [Verdict], job: &Job, by_calls: &[(FindingClass, Vec<u32>)]) {
-    let Some(least) = job.killed_ns else { return };
-    for verdict in verdicts {
-        let is_of_first = verdict.root_ranks.iter().any(|rank| job.ended_first.contains(rank));
-        let (least, what) = match job.ended_first.as_slice() {
-            first if !first.is_empty() && !is_of_first => {
-                let them = human::if_one(first.len(), "it", "them");
-                let what = format!("{} ended first, and the others", words::named_ranks(first));
-                (least.max(job.ended_first_ns), format!("{what} then waited for {them}"))
-            }
-            _ => (least, "another rank died, and the others then waited for it".to_owned()),
-        };
-        let is_by_calls =
-            by_calls.iter().any(|(of, ranks)| *of == verdict.class && *ranks == verdict.root_ranks);
-        let is_gone = verdict.class == FindingClass::ProcessGone;
-        if is_by_calls || is_gone || verdict.age_ns.is_some_and(|age| age >= least) {
-            continue;
-        }
-        verdict.confidence = Confidence::Suspect;
-        verdict.alternatives.push(format!(
-            "{what} until they were killed: a wait of less than {} does not show which is the \
-             cause",
-            words::duration(least)
-        ));
-    }
-}
-
-/// Lowers a verdict based on doubtful input to suspect, and adds the reason.
-fn doubt(job: &Job, verdicts: &mut [Verdict]) {
-    let doubtful = job.processes.iter().zip(0u32..).filter(|(one, _)| !one.doubts.is_empty());
-    let doubts: BTreeMap<u32, &[String]> =
-        doubtful.map(|(one, at)| (job.rank(at), &one.doubts[..])).collect();
-    for verdict in verdicts.iter_mut().filter(|_| !doubts.is_empty()) {
-        let evidence = verdict.evidence.iter().flat_map(|line| [line.rank, line.peer]).flatten();
-        let mut ranks: Vec<u32> = verdict.root_ranks.clone();
-        ranks.extend(verdict.edge.into_iter().flatten().chain(evidence));
-        ranks.sort_unstable();
-        ranks.dedup();
-        // RAS has one doubt about all ranks.
-        let mut why: Vec<String> = Vec::new();
-        for one in ranks.iter().filter_map(|rank| doubts.get(rank)).copied().flatten() {
-            if !why.contains(one) {
-                why.push(one.clone());
-            }
-        }
-        if !why.is_empty() {
-            verdict.confidence = Confidence::Suspect;
-            let more = why.len().saturating_sub(MAX_DOUBTS);
-            verdict.alternatives.extend(why.into_iter().take(MAX_DOUBTS));
-            if more > 0 {
-                let more = human::are(more, "more recording");
-                verdict.alternatives.push(format!("{more} as doubtful"));
-            }
-        }
-    }
 }
 
 /// The processes that wait for less than the limit, and a note about them.
@@ -344,8 +212,8 @@ fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
     let note = match job.killed_ns {
         Some(_) => format!(
             "{waits}: too short to show the cause, because a rank that was killed within the last \
-             second before the others cannot be told apart from them; look for the first exit in \
-             the launcher's log"
+             second before the other ranks cannot be distinguished from them; look for the first \
+             exit in the launcher's log"
         ),
         None => {
             let limit = words::duration(params.hang_ns);

@@ -2,28 +2,18 @@
 //! What is said of processes that ended or are stopped (H1b), and what to do, by what the input
 //! shows of them.
 
-use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, Stop, Vector};
+use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, Stop, Vector, how_stopped};
+use ncclscope_findings::How;
 
-/// The end of the title of a verdict about processes that all have this status; `None` if the table
-/// of classes has it.
-pub(crate) const fn meaning(
-    job: &Job,
-    status: ProcessStatus,
-    is_several: bool,
-) -> Option<&'static str> {
-    Some(match (status, is_several) {
-        (ProcessStatus::Ended, false) => "gone: the process exited",
-        (ProcessStatus::Ended, true) => "gone: the processes exited",
-        (ProcessStatus::Stopped(by), _) => by.title(is_several),
+/// What is known of processes that all have this status.
+pub(crate) const fn how(job: &Job, status: ProcessStatus) -> How {
+    match status {
+        ProcessStatus::Ended => How::Exited,
+        ProcessStatus::Stopped(by) => How::Stopped(by),
         // None of its processes exists, so that none can be stopped.
-        (ProcessStatus::Dead, false) if job.ending.is_some() => {
-            "dead: its recording breaks off before the others'"
-        }
-        (ProcessStatus::Dead, true) if job.ending.is_some() => {
-            "dead: their recordings break off before the others'"
-        }
-        _ => return None,
-    })
+        ProcessStatus::Dead if job.ending.is_some() => How::BrokenOff,
+        _ => How::OfClass,
+    }
 }
 
 /// What to do about processes that all have this status; `None` if the table of classes has it.
@@ -72,7 +62,7 @@ pub(crate) fn evidence(job: &Job, comm: &Communicator, own: &Vector, by: &Vector
             let and = fewer.map_or_else(String::new, |fewer| format!("; it {fewer}"));
             format!("exited, {how}{and}")
         }
-        ProcessStatus::Stopped(by) => by.text().into(),
+        ProcessStatus::Stopped(by) => how_stopped(by).into(),
         _ => "has written no record since".into(),
     }
 }
@@ -84,8 +74,8 @@ pub(crate) fn common_status(job: &Job, processes: &[u32]) -> Option<ProcessStatu
     statuses.all(|status| status == first).then_some(first)
 }
 
-/// `made one call fewer than the others (89 of 90): …` of a process that exited, while others wait
-/// in a collective that it never called.
+/// `made one call fewer than the other ranks (89 of 90): …` of a process that exited, while others
+/// wait in a collective that it never called.
 pub(crate) fn fewer_calls(
     job: &Job,
     comm: &Communicator,
@@ -107,7 +97,7 @@ pub(crate) fn fewer_calls(
     };
     is_counted.then(|| {
         format!(
-            "made {calls} fewer than the others ({own} of {all}): {error}uneven batches or a \
+            "made {calls} fewer than the other ranks ({own} of {all}): {error}uneven batches or a \
              skipped collective"
         )
     })
@@ -144,7 +134,8 @@ mod tests {
             let (job, comm) = job(status, ending);
             evidence(&job, &comm, &comm.vectors[1], &comm.vectors[0])
         };
-        let fewer = "exited, not by a signal; it made one call fewer than the others (89 of 90): ";
+        let fewer =
+            "exited, not by a signal; it made one call fewer than the other ranks (89 of 90): ";
         let why = "uneven batches or a skipped collective";
         assert_eq!(said(ProcessStatus::Ended, None), format!("{fewer}an error, {why}"));
         let command = |exit_code| {
@@ -159,7 +150,7 @@ mod tests {
             job.processes[1].exit_status = Some(status);
             evidence(&job, &comm, &comm.vectors[1], &comm.vectors[0])
         };
-        let fewer = "it made one call fewer than the others (89 of 90): ";
+        let fewer = "it made one call fewer than the other ranks (89 of 90): ";
         assert_eq!(status(1), format!("exited, with status 1; {fewer}an error, {why}"));
         assert_eq!(status(0), format!("exited, with status 0; {fewer}{why}"), "that of others");
     }
@@ -173,7 +164,7 @@ mod tests {
         assert!(ended.contains("traceback") && !ended.contains("dmesg"), "{ended}");
         assert_eq!(advice(ProcessStatus::Dead, None), "the table", "it may be stopped");
         assert_eq!(advice(ProcessStatus::Dead, Some(Ending::default())), ENDED);
-        let dead = meaning(&job(ProcessStatus::Dead, None).0, ProcessStatus::Dead, false);
-        assert_eq!(dead, None);
+        let dead = how(&job(ProcessStatus::Dead, None).0, ProcessStatus::Dead);
+        assert_eq!(dead, How::OfClass);
     }
 }

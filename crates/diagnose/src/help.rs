@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Helpful facts about a verdict: where its ranks run, since when they hang, and what that costs.
+//! Helpful facts about a finding: where its ranks run, since when they hang, and what that costs.
 
 use crate::job::Job;
-use crate::verdict::Verdict;
 use jiff::Timestamp;
-use ncclscope_findings::{Cost, Help, RankLocation, known_faults};
+use ncclscope_findings::{Cost, Doubt, Finding, Help, RankLocation, known_faults};
 use ncclscope_operations::stats::to_f64;
 use std::collections::HashMap;
 
@@ -16,8 +15,8 @@ pub(crate) fn gpus(job: &Job) -> u64 {
     largest.max(known.count() as u64)
 }
 
-/// Names the known faults of a job's NCCL that look like a verdict, as alternatives to it.
-fn name_known_faults(job: &Job, verdict: &mut Verdict) {
+/// Names the known faults of a job's NCCL that look like a finding, as doubts about it.
+fn name_known_faults(job: &Job, finding: &mut Finding) {
     let Some(about) = job.processes.iter().map(|one| &one.environment).find(|it| !it.is_empty())
     else {
         return;
@@ -29,12 +28,13 @@ fn name_known_faults(job: &Job, verdict: &mut Verdict) {
     let parts: Vec<u32> = number.split('.').filter_map(|part| part.parse().ok()).collect();
     let [major, minor, patch] = parts[..] else { return };
     let faults = known_faults(major * 10_000 + minor * 100 + patch, is_arm);
-    let alike = faults.filter(|fault| fault.classes.contains(&verdict.class));
-    verdict.alternatives.extend(alike.map(|fault| fault.sentence(number)));
+    let alike = faults.filter(|fault| fault.classes.contains(&finding.class));
+    let known = alike.map(|fault| Doubt::KnownFault(fault, number.to_owned()));
+    finding.doubts.extend(known);
 }
 
-/// Adds these facts to each verdict.
-pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
+/// Adds these facts to each finding.
+pub(crate) fn add(job: &Job, waiting_ranks: usize, findings: &mut [Finding]) {
     let numbered = job.processes.iter().zip(0u32..);
     let processes: HashMap<u32, _> =
         numbered.filter_map(|(one, at)| Some((job.known_rank(at)?, one))).collect();
@@ -51,11 +51,11 @@ pub(crate) fn add(job: &Job, waiting_ranks: usize, verdicts: &mut [Verdict]) {
     // A hung job loses all of its time. Ranks that made different calls need not hang.
     let gpus = to_f64(gpus(job));
     let cost = Some(gpus).filter(|_| waiting_ranks != 0).and_then(|gpus| Cost::of(1.0, gpus));
-    for verdict in verdicts {
-        name_known_faults(job, verdict);
-        verdict.help = Help {
-            places: verdict.root_ranks.iter().take(Help::MOST).map(place).collect(),
-            since: since(job, verdict.age_ns).or_else(|| verdict.called_ns.and_then(time)),
+    for finding in findings {
+        name_known_faults(job, finding);
+        finding.help = Help {
+            places: finding.root_ranks.iter().take(Help::MOST).map(place).collect(),
+            since: since(job, finding.age_ns).or_else(|| finding.called_ns.and_then(time)),
             cost,
         };
     }
@@ -102,7 +102,7 @@ mod tests {
         };
         let mut found = diagnose(&job, &Options::default()).findings;
         assert_eq!(found.len(), 1, "{found:?}");
-        found.remove(0).alternatives
+        found.remove(0).alternatives()
     }
 
     #[test]

@@ -7,6 +7,8 @@ format and on no rule.
 */
 
 use crate::ending::Ending;
+use ncclscope_findings::Doubt;
+pub use ncclscope_findings::Stop;
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::threads::Role;
@@ -74,53 +76,15 @@ pub enum ProcessStatus {
     Silent,
 }
 
-/// What has stopped a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// A signal or a debugger.
-    Signal,
-    /// The freezer of its control group, as used to pause a container.
-    Freezer,
-    /// Something that let it go on shortly before it ended, as Slurm does before SIGTERM.
-    Before,
-    /// It does not answer NCCL's RAS, whatever stops it.
-    Unanswering,
-}
-
-impl Stop {
-    /// How the system shows that the process is stopped.
-    pub(crate) const fn text(self) -> &'static str {
-        match self {
-            Stop::Signal => "exists and is stopped (state T)",
-            Stop::Freezer => "exists and is frozen, with its control group",
-            Stop::Unanswering => "does not answer NCCL's RAS",
-            Stop::Before => {
-                "recorded nothing for several seconds, not even its heartbeat, until shortly \
+/// How the system shows that a process is stopped.
+pub(crate) const fn how_stopped(by: Stop) -> &'static str {
+    match by {
+        Stop::Signal => "exists and is stopped (state T)",
+        Stop::Freezer => "exists and is frozen, with its control group",
+        Stop::Unanswering => "does not answer NCCL's RAS",
+        Stop::Before => {
+            "recorded nothing for several seconds, not even its heartbeat, until shortly \
                  before it ended"
-            }
-        }
-    }
-
-    /// The same in the form of a verdict's title about one process, or about several.
-    pub(crate) const fn title(self, is_several: bool) -> &'static str {
-        match (self, is_several) {
-            (Stop::Signal, false) => {
-                "stopped, by a signal (SIGSTOP) or a debugger: it exists and does not run"
-            }
-            (Stop::Signal, true) => {
-                "stopped, by a signal (SIGSTOP) or a debugger: they exist and do not run"
-            }
-            (Stop::Freezer, false) => {
-                "frozen, by its control group (a paused container): it exists and does not run"
-            }
-            (Stop::Freezer, true) => {
-                "frozen, by the control group (a paused container): they exist and do not run"
-            }
-            (Stop::Unanswering, _) => {
-                "stopped, dead or cut off from the network: NCCL's RAS gets no answer"
-            }
-            (Stop::Before, false) => "stopped, until shortly before it ended: it did not run",
-            (Stop::Before, true) => "stopped, until shortly before they ended: they did not run",
         }
     }
 }
@@ -190,9 +154,8 @@ pub struct Process {
     pub threads: Vec<ThreadState>,
     /// The reports of its own watchdog, one line each.
     pub reports: Vec<String>,
-    /// Reasons why its input may be wrong, one sentence each. Verdicts based on it are at most
-    /// suspect.
-    pub doubts: Vec<String>,
+    /// Why its input may be wrong: findings that cite it inherit these.
+    pub doubts: Vec<Doubt>,
 }
 
 impl Process {

@@ -11,7 +11,7 @@ are those of `docs/diagnose.md`.
 2. `wait_graph` follows the waits between ranks to the ranks and operations that wait for nothing.
 3. `stuck_operation` explains, by kernels and transfers, an operation that all members are in and
    that does not end.
-4. `classify` turns the causes into verdicts with evidence.
+4. `classify` turns the causes into findings with evidence, and `doubts` adds what may be wrong.
 
 This crate does **not** look for slow ranks (it ignores a job whose counters advance), does not
 decide what a rank records, and prints nothing.
@@ -22,6 +22,8 @@ decide what a rank records, and prints nothing.
 mod choice;
 mod classify;
 mod desync;
+mod diagnosis;
+mod doubts;
 mod edges;
 mod ended_first;
 mod ending;
@@ -41,15 +43,14 @@ mod state;
 mod stuck_operation;
 pub mod text;
 mod unseen;
-pub mod verdict;
 mod wait_graph;
 mod waiting;
 mod words;
 
 pub use choice::Shown;
+pub use diagnosis::{Diagnosis, Hidden, HiddenWhy};
 pub use ending::{CommandEnd, Ending, Ends, FirstEnd, Others, RankExit, exits_text};
 pub use engine::{Options, diagnose, diagnose_in_detail};
 pub use job::{Job, NoEnd, Stop};
 pub use standstill::Standstill;
-pub use verdict::{Diagnosis, Hidden, HiddenWhy, Verdict};
 pub use waiting::Waiting;

@@ -7,68 +7,43 @@ All of this takes n log n steps for n causes: if a fabric fails, every link of i
 */
 
 use crate::job::Job;
-use crate::stuck_operation::Cause;
-use crate::verdict::Evidence;
+use crate::stuck_operation::{Cause, Link};
 use crate::words;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Evidence, FindingClass};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// If there are more causes of one class than this, they become one.
 const MAX_ALIKE: usize = 8;
 
-/// A cause with the communicator that shows it, its processes, and all communicators that it holds
-/// up.
-#[derive(Debug)]
-pub(crate) struct MergedCause {
-    pub(crate) comm: Option<u32>,
-    pub(crate) cause: Cause,
-    pub(crate) roots: BTreeSet<u32>,
-    pub(crate) comms: Vec<u32>,
-    /// What several stalled paths share, as the end of the verdict's title.
-    pub(crate) shared: Option<String>,
-}
-
 /// Merges causes inside operations into the faults behind them, in the order of their first causes.
 /// `moved` are paths on which data still came.
-pub(crate) fn merge(
-    job: &Job,
-    mut causes: Vec<(Option<u32>, Cause)>,
-    moved: &BTreeSet<Link>,
-) -> Vec<MergedCause> {
-    let links = stalled_links(&causes);
-    blame_shared_ends(&mut causes, moved, Some);
-    blame_shared_ends(&mut causes, moved, |process| host(job, process));
-    let one = |(comm, cause): (Option<u32>, Cause)| {
-        let roots = cause.roots.iter().copied().collect();
-        let comms = comm.into_iter().collect();
-        MergedCause { comm, cause, roots, comms, shared: None }
-    };
-    let mut all: Vec<MergedCause> = causes.into_iter().map(one).collect();
-    all = merge_by(all, |one| Some((one.key(), one.cause.edge)));
+pub(crate) fn merge(job: &Job, mut all: Vec<Cause>, moved: &BTreeSet<Link>) -> Vec<Cause> {
+    let links = stalled_links(&all);
+    blame_shared_ends(&mut all, moved, Some);
+    blame_shared_ends(&mut all, moved, |process| host(job, process));
+    all = merge_by(all, |one| Some((one.key(), one.edge)));
     // Causes with the same ranks but different paths: the evidence names the paths. What one of
     // them proves is not a suspicion.
-    all = merge_by(all, |one| Some((one.cause.class, one.roots.clone())));
+    all = merge_by(all, |one| Some((one.class, one.roots.clone())));
     let mut alike: BTreeMap<Key, usize> = BTreeMap::new();
     all.iter().for_each(|one| *alike.entry(one.key()).or_default() += 1);
     all = merge_by(all, |one| Some(one.key()).filter(|key| alike.get(key) > Some(&MAX_ALIKE)));
     for one in &mut all {
         // Several causes may have the same evidence, which is kept once.
         let mut seen = HashSet::new();
-        one.cause.evidence.retain(|line| seen.insert(line.text.clone()));
+        one.evidence.retain(|line| seen.insert(line.text.clone()));
         one.tell_links(job, &links);
     }
     all
 }
 
-type Key = (FindingClass, Confidence);
+/// The class, and whether the cause is only suspected.
+type Key = (FindingClass, bool);
 
-/// The sending and the receiving process.
-pub(crate) type Link = (u32, u32);
-
-fn stalled_links(causes: &[(Option<u32>, Cause)]) -> BTreeSet<Link> {
-    let stalled = causes.iter().filter(|(_, cause)| cause.class == FindingClass::NetworkStalled);
-    stalled.filter_map(|(_, cause)| cause.edge).collect()
+fn stalled_links(causes: &[Cause]) -> BTreeSet<Link> {
+    let stalled = causes.iter().filter(|cause| cause.class == FindingClass::NetworkStalled);
+    stalled.filter_map(|cause| cause.edge).collect()
 }
 
 fn host(job: &Job, process: u32) -> Option<&str> {
@@ -79,7 +54,7 @@ fn host(job: &Job, process: u32) -> Option<&str> {
 /// and no other path of that end moved data in a direction in which they stand, the fault is at
 /// that end.
 fn blame_shared_ends<E: Ord + Clone>(
-    causes: &mut [(Option<u32>, Cause)],
+    causes: &mut [Cause],
     moved: &BTreeSet<Link>,
     end_of: impl Fn(u32) -> Option<E>,
 ) {
@@ -106,13 +81,13 @@ fn blame_shared_ends<E: Ord + Clone>(
         count(end) > 1 && is_largest() && !alive.contains(end)
     };
     let shared: BTreeSet<&E> = peers.keys().filter(|end| is_shared(end)).collect();
-    for (_, cause) in causes.iter_mut() {
+    for cause in causes.iter_mut() {
         let stalled = cause.edge.filter(|_| cause.class == FindingClass::NetworkStalled);
         let Some(link) = stalled else { continue };
         let Some((from, to)) = ends(link) else { continue };
         for (end, process) in [(from, link.0), (to, link.1)] {
             if shared.contains(&end) {
-                cause.roots = vec![process];
+                cause.roots = [process].into();
                 cause.edge = None;
             }
         }
@@ -120,12 +95,9 @@ fn blame_shared_ends<E: Ord + Clone>(
 }
 
 /// Merges causes with the same key into the first of them; causes without a key are kept unchanged.
-fn merge_by<K: Ord>(
-    all: Vec<MergedCause>,
-    key: impl Fn(&MergedCause) -> Option<K>,
-) -> Vec<MergedCause> {
+fn merge_by<K: Ord>(all: Vec<Cause>, key: impl Fn(&Cause) -> Option<K>) -> Vec<Cause> {
     let mut places: BTreeMap<K, usize> = BTreeMap::new();
-    let mut merged: Vec<MergedCause> = Vec::new();
+    let mut merged: Vec<Cause> = Vec::new();
     for one in all {
         let new = merged.len();
         let place = key(&one).map_or(new, |key| *places.entry(key).or_insert(new));
@@ -137,35 +109,35 @@ fn merge_by<K: Ord>(
     merged
 }
 
-impl MergedCause {
+impl Cause {
     fn key(&self) -> Key {
-        (self.cause.class, self.cause.confidence)
+        (self.class, self.is_suspect())
     }
 
-    fn add(&mut self, mut other: MergedCause) {
-        if other.cause.confidence < self.cause.confidence {
+    fn add(&mut self, mut other: Cause) {
+        if !other.is_suspect() && self.is_suspect() {
             std::mem::swap(self, &mut other);
         }
-        self.cause.edge = self.cause.edge.filter(|edge| other.cause.edge == Some(*edge));
-        self.cause.evidence.extend(other.cause.evidence);
+        self.edge = self.edge.filter(|edge| other.edge == Some(*edge));
+        self.evidence.extend(other.evidence);
         self.roots.extend(other.roots);
         self.comms.extend(other.comms);
     }
 
     /// Inserts the number of stalled links and their location before the evidence.
     fn tell_links(&mut self, job: &Job, links: &BTreeSet<Link>) {
-        if self.cause.class != FindingClass::NetworkStalled || self.cause.edge.is_some() {
+        if self.class != FindingClass::NetworkStalled || self.edge.is_some() {
             return;
         }
         let of_it = |(from, to): &&Link| self.roots.contains(from) || self.roots.contains(to);
         let links: Vec<&Link> = links.iter().filter(of_it).collect();
         let text = match shared_host(job, &self.roots) {
             Some(host) => {
-                self.shared = Some(format!("all stalled paths share the network of {host}"));
+                self.detail = Some(format!("all stalled paths share the network of {host}"));
                 format!("all {} stalled links of these ranks are of host {host}", links.len())
             }
             None if self.roots.len() == 1 && links.len() > 1 => {
-                self.shared = Some("all stalled paths share its network interface".into());
+                self.detail = Some("all stalled paths share its network interface".into());
                 let end = self.roots.first().map(|&root| words::rank(job, root));
                 format!(
                     "all {} stalled paths begin or end at {}: its network interface, or the port \
@@ -186,8 +158,8 @@ impl MergedCause {
             None => return,
         };
         let figures = [("links", to_f64(links.len() as u64))];
-        let line = Evidence::about(self.cause.class, text).with(figures);
-        self.cause.evidence.insert(0, line);
+        let line = Evidence::about(self.class, text).with(figures);
+        self.evidence.insert(0, line);
     }
 }
 

@@ -3,22 +3,21 @@
 //! other ranks wait.
 
 use crate::job::{Job, PythonLine};
-use crate::verdict::Verdict;
 use crate::words::named_ranks;
-use ncclscope_findings::Evidence;
+use ncclscope_findings::{Evidence, Finding};
 use std::collections::{BTreeMap, HashSet};
 
-/// Maximum number of lines of each verdict: ranks at one line are told together.
+/// Maximum number of lines of each finding: ranks at one line are told together.
 const MOST: usize = 4;
 
-/// Adds the lines of the ranks at fault to each verdict, and those of the ranks that wait.
-pub(crate) fn add(job: &Job, waiting: &HashSet<u32>, verdicts: &mut [Verdict]) {
-    for verdict in verdicts {
+/// Adds the lines of the ranks at fault to each finding, and those of the ranks that wait.
+pub(crate) fn add(job: &Job, waiting: &HashSet<u32>, findings: &mut [Finding]) {
+    for finding in findings {
         let mut lines: BTreeMap<(bool, &str, bool), Vec<u32>> = BTreeMap::new();
         for (process, at) in job.processes.iter().zip(0u32..) {
             let Some(PythonLine { text, is_open }) = &process.python else { continue };
             let rank = job.rank(at);
-            let is_root = verdict.root_ranks.contains(&rank);
+            let is_root = finding.root_ranks.contains(&rank);
             if is_root || waiting.contains(&at) {
                 lines.entry((!is_root, text, *is_open)).or_default().push(rank);
             }
@@ -34,12 +33,12 @@ pub(crate) fn add(job: &Job, waiting: &HashSet<u32>, verdicts: &mut [Verdict]) {
                 (false, _) => "called last at",
             };
             let evidence =
-                Evidence::about(verdict.class, format!("{} {what} {text}", named_ranks(&ranks)));
-            verdict.evidence.push(Evidence { rank: ranks.first().copied(), ..evidence });
+                Evidence::about(finding.class, format!("{} {what} {text}", named_ranks(&ranks)));
+            finding.evidence.push(Evidence { rank: ranks.first().copied(), ..evidence });
         }
         if more > 0 {
             let text = format!("{more} more lines of Python");
-            verdict.evidence.push(Evidence::about(verdict.class, text));
+            finding.evidence.push(Evidence::about(finding.class, text));
         }
     }
 }

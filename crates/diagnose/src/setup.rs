@@ -11,9 +11,8 @@ communicator is gone, that one is at fault.
 use crate::gone;
 use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus};
 use crate::settings;
-use crate::verdict::{Evidence, Verdict};
 use crate::words;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Doubt, Evidence, Finding, FindingClass, How};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeSet, HashSet};
@@ -35,13 +34,13 @@ struct Waits<'a> {
 }
 
 /// The verdict about processes that have stood in such a function for the limit, if `waiting` ones
-/// and `verdicts` do not tell of them. Adds them to the waiting ones.
+/// and `findings` do not name them. Adds them to the waiting ones.
 pub(crate) fn find(
     job: &Job,
     hang_ns: u64,
-    verdicts: &[Verdict],
+    findings: &[Finding],
     waiting: &mut HashSet<u32>,
-) -> Option<Verdict> {
+) -> Option<Finding> {
     let runs = |one: &Process| one.status == ProcessStatus::Running;
     let all = || job.processes.iter().zip(0u32..).filter(|(one, _)| runs(one));
     let still = |one: &Process| one.idle_ns.filter(|&idle| idle >= hang_ns);
@@ -50,8 +49,8 @@ pub(crate) fn find(
     let inside: Vec<(u32, u64)> = inside.filter(|&(_, age)| age >= hang_ns).collect();
     let is_named = |&(process, _): &(u32, u64)| {
         let rank = job.rank(process);
-        let of_class = |it: &&Verdict| it.class == FindingClass::CommSetup;
-        verdicts.iter().filter(of_class).any(|it| it.root_ranks.contains(&rank))
+        let of_class = |it: &&Finding| it.class == FindingClass::CommSetup;
+        findings.iter().filter(of_class).any(|it| it.root_ranks.contains(&rank))
     };
     if inside.is_empty() || inside.iter().all(is_named) {
         return None;
@@ -62,7 +61,7 @@ pub(crate) fn find(
     let outside = all().filter(|&(one, at)| is_outside(one, at)).map(|(_, at)| at).collect();
     waiting.extend(inside.iter().map(|(process, _)| process));
     let members = members(job, &inside);
-    Some(Waits { job, inside, outside, members }.verdict())
+    Some(Waits { job, inside, outside, members }.finding())
 }
 
 /// The members of the communicator that these processes create: NCCL tells of it before all members
@@ -84,47 +83,39 @@ impl Waits<'_> {
         &self.job.processes[at as usize]
     }
 
-    fn verdict(&self) -> Verdict {
+    fn finding(&self) -> Finding {
         let inside: Vec<u32> = self.inside.iter().map(|(process, _)| *process).collect();
         let gone = self.gone();
         // A process that takes no part may not be a member, nor one that is gone.
-        let (roots, confidence) = match (gone.as_slice(), self.outside.as_slice()) {
-            ([_, ..], _) if self.members.is_empty() => (&gone, Confidence::Suspect),
-            ([_, ..], _) => (&gone, Confidence::Confirmed),
-            ([], []) => (&inside, Confidence::Confirmed),
-            _ => (&self.outside, Confidence::Suspect),
+        let (roots, is_certain) = match (gone.as_slice(), self.outside.as_slice()) {
+            ([_, ..], _) => (&gone, !self.members.is_empty()),
+            ([], []) => (&inside, true),
+            _ => (&self.outside, false),
         };
         let mut ranks: Vec<u32> = roots.iter().map(|&process| self.job.rank(process)).collect();
         ranks.sort_unstable();
-        let who = match roots.as_slice() {
-            [one] => words::rank(self.job, *one),
-            many => words::placed_ranks(self.job, &ranks, many),
-        };
         let functions = self.functions();
-        let waiting = human::count(inside.len(), "rank");
         let stand = human::if_one(inside.len(), "stands", "stand");
-        let meaning = match (gone.as_slice(), self.outside.as_slice()) {
-            ([_, ..], _) => format!("{}, and {waiting} {stand} in {functions}", self.how(&gone)),
-            ([], []) => {
-                format!("{} in {functions}, which does not return", if_one(&ranks, "is", "are"))
-            }
-            _ => format!(
-                "{} no part, and {waiting} {stand} in {functions}",
-                if_one(&ranks, "takes", "take")
-            ),
-        };
-        let class =
-            if gone.is_empty() { FindingClass::CommSetup } else { FindingClass::ProcessGone };
+        let stand = format!("{} {stand} in {functions}", human::count(inside.len(), "rank"));
         let status = gone::common_status(self.job, &gone);
+        let (class, how, detail) = match (gone.as_slice(), self.outside.as_slice()) {
+            ([_, ..], _) => {
+                let how = status.map(|status| gone::how(self.job, status)).unwrap_or_default();
+                (FindingClass::ProcessGone, how, Some(stand))
+            }
+            ([], []) => (FindingClass::CommSetup, How::Inside(functions), None),
+            _ => (FindingClass::CommSetup, How::TakesNoPart, Some(stand)),
+        };
         let advice = status.and_then(|status| gone::advice(self.job, status));
-        let title = format!("{who}: {meaning}");
-        Verdict {
+        Finding {
+            how,
+            detail,
             advice: advice.unwrap_or_else(|| class.advice()),
             age_ns: self.inside.iter().map(|(_, age)| *age).max(),
             victims: if *roots == inside { 0 } else { inside.len() },
             evidence: self.evidence(class),
-            alternatives: self.alternatives(),
-            ..Verdict::new(class, title, confidence, ranks)
+            doubts: if is_certain { Vec::new() } else { vec![Doubt::NotMembers] },
+            ..Finding::new(class, ranks)
         }
     }
 
@@ -137,14 +128,6 @@ impl Waits<'_> {
             return (0..).take(self.job.processes.len()).filter(is_gone).collect();
         }
         self.members.iter().copied().filter(is_gone).collect()
-    }
-
-    /// How these processes are gone.
-    fn how(&self, gone: &[u32]) -> &'static str {
-        let is_several = gone.len() > 1;
-        let known = gone::common_status(self.job, gone);
-        let known = known.and_then(|status| gone::meaning(self.job, status, is_several));
-        known.unwrap_or(if is_several { "are dead, or stopped" } else { "is dead, or stopped" })
     }
 
     /// The functions, each once.
@@ -169,15 +152,6 @@ impl Waits<'_> {
         lines.extend(differ.map(|text| Evidence::about(class, text)));
         lines
     }
-
-    fn alternatives(&self) -> Vec<String> {
-        let is_certain = match self.gone().is_empty() {
-            true => self.outside.is_empty(),
-            false => !self.members.is_empty(),
-        };
-        let other = "they are not members, and the others wait for one another".to_owned();
-        if is_certain { Vec::new() } else { vec![other] }
-    }
 }
 
 /// Where a process stands, to whom it connects without an answer, and where it waits for others.
@@ -195,15 +169,12 @@ pub(crate) fn text(job: &Job, at: u32) -> String {
     text
 }
 
-fn if_one<'t>(ranks: &[u32], one: &'t str, many: &'t str) -> &'t str {
-    human::if_one(ranks.len(), one, many)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::engine::{Options, diagnose};
     use crate::job::{SetupCall, Vector};
+    use ncclscope_findings::Confidence;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -235,9 +206,9 @@ mod tests {
         let init = Some("ncclCommInitRank");
         let all = found(&job(&[(init, 40), (init, 41)]));
         let [verdict] = &all.findings[..] else { panic!("{all:#?}") };
-        assert_eq!(verdict.title, "ranks 0-1: are in ncclCommInitRank, which does not return");
+        assert_eq!(verdict.title(), "ranks 0-1 are in ncclCommInitRank, which does not return");
         assert_eq!(
-            (verdict.class, verdict.confidence),
+            (verdict.class, verdict.confidence()),
             (FindingClass::CommSetup, Confidence::Confirmed)
         );
         assert_eq!((verdict.age_ns, all.waiting_ranks), (Some(41 * S), 2));
@@ -256,8 +227,11 @@ mod tests {
         let split = Some("ncclCommSplit");
         let all = found(&job(&[(split, 40), (None, 40), (split, 40)]));
         let [verdict] = &all.findings[..] else { panic!("{all:#?}") };
-        assert_eq!(verdict.title, "rank 1: takes no part, and 2 ranks stand in ncclCommSplit");
-        assert_eq!((&verdict.root_ranks[..], verdict.confidence), (&[1][..], Confidence::Suspect));
+        assert_eq!(verdict.title(), "rank 1 takes no part; 2 ranks stand in ncclCommSplit");
+        assert_eq!(
+            (&verdict.root_ranks[..], verdict.confidence()),
+            (&[1][..], Confidence::Suspect)
+        );
         assert_eq!((verdict.victims, all.waiting_ranks), (2, 2));
         let works = found(&job(&[(split, 40), (None, 1), (split, 40)]));
         assert_eq!(works.findings[0].root_ranks, [0, 2], "it goes on: it is no member");
@@ -277,17 +251,17 @@ mod tests {
         job.comms = vec![Communicator { nranks: 3, vectors, ..Communicator::default() }];
         let all = found(&job);
         let [verdict] = &all.findings[..] else { panic!("{all:#?}") };
-        let gone = "rank 1: gone: the process exited, and 2 ranks stand in ncclCommInitRankConfig";
-        assert_eq!(verdict.title, gone);
+        let gone = "rank 1 exited; 2 ranks stand in ncclCommInitRankConfig";
+        assert_eq!(verdict.title(), gone);
         assert_eq!((verdict.class, &verdict.root_ranks[..]), (FindingClass::ProcessGone, &[1][..]));
         assert!(verdict.advice.contains("traceback"), "{}", verdict.advice);
         let differs = "NCCL_MAX_NCHANNELS: not set on ranks 0-1, 1 on rank 2";
         assert_eq!(verdict.evidence.last().unwrap().text, differs);
-        assert!(all.findings[0].alternatives.is_empty(), "{all:#?}");
+        assert!(all.findings[0].doubts.is_empty(), "{all:#?}");
         // A communicator that was used is not the one that they create. Its members are not known.
         job.comms[0].vectors[0].api = 1;
         let found = &found(&job).findings[0];
         assert_eq!((found.class, &found.root_ranks[..]), (FindingClass::ProcessGone, &[1][..]));
-        assert_eq!((found.confidence, found.alternatives.len()), (Confidence::Suspect, 1));
+        assert_eq!((found.confidence(), found.doubts.len()), (Confidence::Suspect, 1));
     }
 }

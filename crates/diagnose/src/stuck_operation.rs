@@ -12,50 +12,63 @@ rank.
 use crate::edges::{Edge, Lost, Path};
 use crate::job::{Communicator, InFlightOp, Job, Vector};
 use crate::state;
-use crate::verdict::Evidence;
 use crate::words;
 use ncclscope_findings::rank::{Pending, Transfer};
-use ncclscope_findings::{Confidence, FindingClass, RankFinding, rules};
+use ncclscope_findings::{
+    Confidence, Doubt, Evidence, FindingClass, RankFinding, confidence, rules,
+};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Why an operation whose kernel has stopped may not be hung.
-pub(crate) const MAY_BE_OVER: &str = "its kernel has stopped on all channels, which need not be \
-    its end: it may be over, and other work on the stream keeps the next one from starting (H3a)";
-
-/// What else may keep the next kernel from starting after one has stopped on all channels.
-const STOPPED_BUT_DEAD: &str = "the stop of a kernel on all channels need not be its end: its GPU \
-    may not have finished it (H3c)";
-
-/// Where else the cause may be if the input does not show transfers, and what to do.
-const UNSEEN_NETWORK: &str = "the network between them (N3): look at their links and NICs, and \
-    diagnose recordings of these ranks, which show network transfers";
-
-/// The same if it shows transfers, which wait for one another.
-const UNPROVEN_NETWORK: &str = "the network between them (N3): their transfers wait for one \
-    another, and not all of both ends is known for long enough";
-
-/// What also makes a GPU stand still, if the input shows neither its call nor the channels of its
-/// kernel.
-const HIDDEN_CALL: &str = "its peers called something else (H2), or its kernel has not started on \
-    all channels (H3b): diagnose recordings of these ranks, which show both";
-
-/// What no event excludes where all kernels run.
-const ONE_DEVICE: &str = "the GPU of one of them is dead (H3c), and the others wait for its data";
+/// The sending and the receiving process.
+pub(crate) type Link = (u32, u32);
 
 /// A cause inside an operation.
 #[derive(Clone, Debug)]
 pub(crate) struct Cause {
     pub(crate) class: FindingClass,
-    pub(crate) confidence: Confidence,
     /// Processes at fault.
-    pub(crate) roots: Vec<u32>,
-    /// Sending and receiving process, if the cause is a network path.
-    pub(crate) edge: Option<(u32, u32)>,
+    pub(crate) roots: BTreeSet<u32>,
+    /// Set if the cause is a network path.
+    pub(crate) edge: Option<Link>,
+    /// The communicators that it holds up; the first one shows it.
+    pub(crate) comms: Vec<u32>,
+    /// See [`ncclscope_findings::Finding::detail`].
+    pub(crate) detail: Option<String>,
     pub(crate) evidence: Vec<Evidence>,
-    pub(crate) alternatives: Vec<String>,
+    pub(crate) doubts: Vec<Doubt>,
+}
+
+impl Cause {
+    fn new(class: FindingClass, roots: impl IntoIterator<Item = u32>, line: Evidence) -> Cause {
+        Cause {
+            class,
+            roots: roots.into_iter().collect(),
+            edge: None,
+            comms: Vec::new(),
+            detail: None,
+            evidence: vec![line],
+            doubts: Vec::new(),
+        }
+    }
+
+    /// With this doubt, if there is one.
+    fn but(mut self, doubt: Option<Doubt>) -> Cause {
+        self.doubts.extend(doubt);
+        self
+    }
+
+    /// It is seen in this communicator.
+    pub(crate) fn seen_in(self, comm: u32) -> Cause {
+        Cause { comms: vec![comm], ..self }
+    }
+
+    /// A doubt lowers it.
+    pub(crate) fn is_suspect(&self) -> bool {
+        confidence(&self.doubts) == Confidence::Suspect
+    }
 }
 
 /// A job, and the age from which an operation in flight counts as a wait, ns.
@@ -254,14 +267,8 @@ impl<'a> StuckOperation<'a> {
     }
 
     fn cause(&self, class: FindingClass, at: usize, text: String) -> Cause {
-        Cause {
-            class,
-            confidence: Confidence::Confirmed,
-            roots: vec![self.vector(at).process],
-            edge: None,
-            evidence: vec![Evidence::of(class, self.rank(at), text)],
-            alternatives: Vec::new(),
-        }
+        let line = Evidence::of(class, self.rank(at), text);
+        Cause::new(class, [self.vector(at).process], line)
     }
 
     fn proxy_stalled(&self, at: usize, awaited_ranks: &BTreeSet<i32>) -> Option<Cause> {
@@ -305,13 +312,8 @@ impl<'a> StuckOperation<'a> {
         let is_alone = connect().count() < self.comm.vectors.len();
         let cause = |&at: &usize| {
             let text = self.in_call(at, Pending::Inside);
-            let mut cause = self.cause(FindingClass::CallNotEnqueued, at, text);
-            if !is_alone {
-                cause.confidence = Confidence::Suspect;
-                let path = "the path between them: an interface (NCCL_SOCKET_IFNAME), a firewall";
-                cause.alternatives.push(path.into());
-            }
-            cause
+            let cause = self.cause(FindingClass::CallNotEnqueued, at, text);
+            cause.but((!is_alone).then_some(Doubt::CannotConnect))
         };
         // They may be connecting to a member without input.
         connect().filter(|_| self.comm.silent.is_empty()).map(cause).collect()
@@ -330,17 +332,10 @@ impl<'a> StuckOperation<'a> {
             human::count(self.comm.vectors.len(), "member"),
             human::if_one(running_kernels, "runs", "run"),
         );
-        let mut cause = self.cause(found.class?, at, text);
+        let cause = self.cause(found.class?, at, text);
         // A GPU counts as the cause only if it differs from the others.
-        if cause.class == FindingClass::KernelNotStarted && running_kernels == 0 {
-            cause.confidence = Confidence::Suspect;
-            cause.alternatives.push(
-                "no member's kernel has started: their GPUs may be busy with other work, while \
-                 their hosts are ahead"
-                    .into(),
-            );
-        }
-        Some(cause)
+        let is_alike = cause.class == FindingClass::KernelNotStarted && running_kernels == 0;
+        Some(cause.but(is_alike.then_some(Doubt::NoneStarted)))
     }
 
     /// The paths of a member's transfers: sending and receiving process, what the counts of both
@@ -393,18 +388,8 @@ impl<'a> StuckOperation<'a> {
         line.figures.push(("still_ns", to_f64(still_ns)));
         let threads = &self.job.processes[to as usize].threads;
         let takes = threads.iter().any(|it| it.role.is_proxy() && it.thread.is_at_work());
-        let stalled = || {
-            let who = words::rank(self.job, to);
-            format!("the proxy thread of {who} does not take it (P1): no look at it is recorded")
-        };
-        Cause {
-            class,
-            confidence: if takes { Confidence::Confirmed } else { Confidence::Suspect },
-            roots: vec![from, to],
-            edge: Some((from, to)),
-            evidence: vec![line],
-            alternatives: (!takes).then(stalled).into_iter().collect(),
-        }
+        let cause = Cause { edge: Some((from, to)), ..Cause::new(class, [from, to], line) };
+        cause.but((!takes).then(|| Doubt::ProxyNotSeen(self.job.rank(to))))
     }
 
     fn next(&self, at: usize) -> NextHop {
@@ -575,11 +560,8 @@ impl<'a> StuckOperation<'a> {
         cause.roots.extend(other.filter(|_| class == FindingClass::NetworkStalled));
         let is_gpu = matches!(class, FindingClass::GpuNotProducing | FindingClass::GpuNotConsuming);
         let flight = u32::try_from(at).ok().and_then(|at| self.comm.flights.get(&at));
-        if is_gpu && flight.is_some_and(InFlightOp::hides_call) {
-            cause.confidence = Confidence::Suspect;
-            cause.alternatives.push(HIDDEN_CALL.into());
-        }
-        cause
+        let hides_call = is_gpu && flight.is_some_and(InFlightOp::hides_call);
+        cause.but(hides_call.then_some(Doubt::CallNotShown))
     }
 
     /// The cause at a member that another one waits for and whose own transfers show nothing.
@@ -603,19 +585,10 @@ impl<'a> StuckOperation<'a> {
         if link.is_send {
             cause.edge = Some((self.vector(from).process, self.vector(at).process));
         }
-        if link.is_only_told() {
-            cause.confidence = Confidence::Suspect;
-            cause.alternatives.push(
-                "the data may be there, and the receiver's GPU does not take it: with LL and LL128 \
-                 a network plugin may report data before it came"
-                    .into(),
-            );
-        }
-        if self.transfers(at).is_empty() {
-            cause.confidence = Confidence::Suspect;
-            cause.alternatives.push("its transfers are not in the input".into());
-        }
+        let has_none = self.transfers(at).is_empty();
         cause
+            .but(link.is_only_told().then_some(Doubt::ReportedEarly))
+            .but(has_none.then_some(Doubt::TransfersNotShown))
     }
 
     /// True if the input would show these members' network transfers. Dumps have none. Members on
@@ -655,14 +628,8 @@ impl<'a> StuckOperation<'a> {
     /// The cause at a member that waits for a transfer with a peer that has finished the operation,
     /// if the counts do not prove it.
     fn cut_off(&self, at: usize, link: &Transfer) -> Cause {
-        let mut cause = self.cause_by_transfer(at, FindingClass::NetworkStalled, link);
-        cause.confidence = Confidence::Suspect;
-        cause.alternatives.push(
-            "its GPU is dead (H3c): the input does not show how much its peer had given when it \
-             was last heard from"
-                .into(),
-        );
-        cause
+        let cause = self.cause_by_transfer(at, FindingClass::NetworkStalled, link);
+        cause.but(Some(Doubt::GpuMayBeDead))
     }
 
     /// The cause if all members are in the operation and nothing more is known.
@@ -711,28 +678,22 @@ impl<'a> StuckOperation<'a> {
         let is_hidden = self.comm.vectors.iter().any(|vector| self.job.shows_no_part(vector));
         let is_known = all_run && !is_told && !is_hidden;
         // A member that has finished may be one end of the path at fault.
-        let roots = self.comm.vectors.iter().filter(|_| is_known).map(|v| v.process).collect();
+        let roots = self.comm.vectors.iter().filter(|_| is_known).map(|v| v.process);
+        let device = Doubt::OneDevice;
         let unknown = if may_be_over {
-            MAY_BE_OVER
+            Doubt::MayBeOver
         } else if !is_known {
-            "a kernel that did not start, or a transfer: the input shows neither"
+            Doubt::KernelOrTransfer
         } else if hides_transfers {
-            UNSEEN_NETWORK
+            Doubt::UnseenNetwork
         } else if has(Transfer::is_open) {
-            UNPROVEN_NETWORK
+            Doubt::UnprovenNetwork
         } else {
-            ONE_DEVICE
+            device.clone()
         };
         // That nothing else is seen to explain it proves nothing.
-        let device = Some(ONE_DEVICE).filter(|&device| is_known && unknown != device);
-        Cause {
-            class: FindingClass::KernelNotEnding,
-            confidence: Confidence::Suspect,
-            roots,
-            edge: None,
-            evidence: vec![line],
-            alternatives: [unknown].into_iter().chain(device).map(str::to_owned).collect(),
-        }
+        let device = Some(device).filter(|device| is_known && unknown != *device);
+        Cause::new(FindingClass::KernelNotEnding, roots, line).but(Some(unknown)).but(device)
     }
 
     /// The cause if other members have finished the operation and nothing shows why this member has
@@ -756,12 +717,8 @@ impl<'a> StuckOperation<'a> {
             words::counts_of(self.comm, self.unseen_calls(), vector),
             self.comm.vectors.len(),
         );
-        let mut cause = self.cause(FindingClass::GpuDead, at, text);
-        if self.may_be_over(at) {
-            cause.confidence = Confidence::Suspect;
-            cause.alternatives.push(MAY_BE_OVER.into());
-        }
-        cause
+        let may_be_over = self.may_be_over(at).then_some(Doubt::MayBeOver);
+        self.cause(FindingClass::GpuDead, at, text).but(may_be_over)
     }
 
     /// H3a, if the member's kernel has stopped on all channels and a later one has not started: the
@@ -782,10 +739,8 @@ impl<'a> StuckOperation<'a> {
             human::if_one(later, "has", "have"),
             words::counts_of(self.comm, self.unseen_calls(), vector),
         );
-        let mut cause = self.cause(FindingClass::KernelNotStarted, at, text);
-        cause.confidence = Confidence::Suspect;
-        cause.alternatives.push(STOPPED_BUT_DEAD.into());
-        Some(cause)
+        let cause = self.cause(FindingClass::KernelNotStarted, at, text);
+        Some(cause.but(Some(Doubt::StoppedButDead)))
     }
 
     fn may_be_over(&self, at: usize) -> bool {

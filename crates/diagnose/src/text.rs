@@ -2,18 +2,18 @@
 //! A diagnosis as text.
 
 use crate::choice::Shown;
+use crate::diagnosis::Diagnosis;
 use crate::job::RECORDINGS;
-use crate::verdict::{Diagnosis, Verdict};
 use crate::words;
-use ncclscope_findings::{Confidence, Help};
+use ncclscope_findings::{Finding, Help};
 use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_operations::stats::to_f64;
 use std::fmt::Arguments;
 
-/// Maximum number of ranks of a verdict whose locations are printed.
+/// Maximum number of ranks of a finding whose locations are printed.
 const PLACES: usize = 4;
 
-/// The text of a diagnosis, one paragraph for each finding. `shown`: how many verdicts a filter has
+/// The text of a diagnosis, one paragraph for each finding. `shown`: how many findings a filter has
 /// left out. `input`: the input as arguments of a command line, for the commands that tell more.
 #[must_use]
 pub fn render(diagnosis: &Diagnosis, shown: Option<Shown>, input: Option<&str>) -> String {
@@ -29,8 +29,7 @@ fn line(out: &mut String, line: Arguments<'_>) {
 }
 
 fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut String) {
-    let Diagnosis { source, ranks, waiting_ranks, findings: verdicts, silent_ranks, notes, .. } =
-        diagnosis;
+    let Diagnosis { source, ranks, waiting_ranks, findings, silent_ranks, notes, .. } = diagnosis;
     let ranks = match diagnosis.missing_ranks() {
         0 => count(*ranks, "rank"),
         _ => format!("{ranks} of {}", count(diagnosis.job_ranks, "rank")),
@@ -50,16 +49,16 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut Str
             out.push('\n');
             line(out, format_args!("{} left out by the filter.", are(of, "finding")));
         }
-        _ if verdicts.is_empty() => out.push_str("\nNothing found.\n"),
+        _ if findings.is_empty() => out.push_str("\nNothing found.\n"),
         _ => {}
     }
     let recordings = Some(input).filter(|_| source == RECORDINGS);
     // Ranks that wait for an unknown reason may wait because of any of them.
-    let victims: usize = verdicts.iter().map(|verdict| verdict.victims).sum();
+    let victims: usize = findings.iter().map(|finding| finding.victims).sum();
     let is_unsaid = diagnosis.job_ranks == 0 || *waiting_ranks > victims;
-    for verdict in verdicts {
+    for finding in findings {
         out.push('\n');
-        one(verdict, recordings, is_unsaid, out);
+        one(finding, recordings, is_unsaid, out);
     }
     if !silent_ranks.is_empty() {
         out.push('\n');
@@ -74,30 +73,28 @@ fn lines(diagnosis: &Diagnosis, shown: Option<Shown>, input: &str, out: &mut Str
 }
 
 /// `is_unsaid`: that no rank waits because of it is not known.
-fn one(verdict: &Verdict, recordings: Option<&str>, is_unsaid: bool, out: &mut String) {
-    let doubt = match verdict.confidence {
-        Confidence::Confirmed => "",
-        Confidence::Suspect => " (suspect)",
-    };
-    line(out, format_args!("{}{doubt}  {}", verdict.class, verdict.title));
-    if let Some(comm) = &verdict.comm {
-        let op = verdict.op.as_ref().map_or_else(String::new, |op| {
+fn one(finding: &Finding, recordings: Option<&str>, is_unsaid: bool, out: &mut String) {
+    let doubt = if finding.is_suspect() { " (suspect)" } else { "" };
+    line(out, format_args!("{}{doubt}  {}", finding.class, finding.title()));
+    if let Some(comm) = &finding.comm {
+        let op = finding.op.as_ref().map_or_else(String::new, |op| {
             let number = op.number.map(|number| format!(", operation {number}"));
             let func = if op.func.is_empty() { "" } else { ", " };
             format!("{}{func}{}", number.unwrap_or_default(), op.func)
         });
-        let seconds = verdict.age_ns.map(|ns| to_f64(ns) / 1e9);
+        let seconds = finding.age_ns.map(|ns| to_f64(ns) / 1e9);
         let age = seconds.map_or_else(String::new, |age| format!(", for {age:.1} s"));
-        let purpose = comm.role.as_ref().or(comm.name.as_ref());
+        let purpose = finding.role.as_ref().or(comm.name.as_ref());
         let purpose = purpose.map_or_else(String::new, |purpose| format!(" ({purpose})"));
-        line(out, format_args!("  where        {}{purpose}{op}{age}", verdict.comm_text));
+        let comm = finding.comm_texts.join(", ");
+        line(out, format_args!("  where        {comm}{purpose}{op}{age}"));
     }
-    let Help { places, since, cost } = &verdict.help;
+    let Help { places, since, cost } = &finding.help;
     let known = || places.iter().filter(|place| place.host.is_some());
     for place in known().take(PLACES) {
         line(out, format_args!("  place        {place}"));
     }
-    let unlisted = verdict.root_ranks.len().saturating_sub(places.len());
+    let unlisted = finding.root_ranks.len().saturating_sub(places.len());
     let more = (known().count() + unlisted).saturating_sub(PLACES);
     if more > 0 && known().next().is_some() {
         line(out, format_args!("  place        and {more} more"));
@@ -105,13 +102,13 @@ fn one(verdict: &Verdict, recordings: Option<&str>, is_unsaid: bool, out: &mut S
     if let Some(since) = since {
         line(out, format_args!("  since        {since}"));
     }
-    if let Some([from, to]) = verdict.edge {
+    if let Some([from, to]) = finding.edge {
         line(out, format_args!("  path         rank {from} to rank {to}"));
     }
-    for evidence in &verdict.evidence {
+    for evidence in &finding.evidence {
         line(out, format_args!("  evidence     {}", evidence.text));
     }
-    match verdict.victims {
+    match finding.victims {
         0 if is_unsaid => {}
         0 => line(out, format_args!("  victims      none: no other rank waits because of this")),
         of => {
@@ -122,11 +119,11 @@ fn one(verdict: &Verdict, recordings: Option<&str>, is_unsaid: bool, out: &mut S
     if let Some(cost) = cost {
         line(out, format_args!("  cost         {cost}"));
     }
-    line(out, format_args!("  do           {}", verdict.advice));
+    line(out, format_args!("  do           {}", finding.advice));
     if let Some(input) = recordings {
-        line(out, format_args!("  more         ncclscope {} {input}", verdict.class.verb()));
+        line(out, format_args!("  more         ncclscope {} {input}", finding.class.verb()));
     }
-    for other in &verdict.alternatives {
+    for other in finding.alternatives() {
         line(out, format_args!("  or           {other}"));
     }
 }

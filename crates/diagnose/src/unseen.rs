@@ -4,14 +4,10 @@ Collectives of which NCCL reports only the call: from 2.29 on each Broadcast, an
 events, all collectives inside a node. It is unknown whether a rank waits in such a collective. But
 a rank that has called one more of them than another rank, and has called nothing since then for
 longer than the hang limit, probably waits for that other rank. This module builds a job in which it
-waits. Verdicts on that job are suspicions.
+waits. Findings on that job are suspicions.
 */
 
 use crate::job::{CommKind, Communicator, Job, Process, Vector};
-
-/// Why these findings may be wrong.
-pub(crate) const MAY_BE_OVER: &str = "NCCL reports no end of what the others have called: it may \
-    be over there, or they alone were to call it";
 
 /// The job under the assumption that members with more calls than others wait for those; `None` if
 /// there are no such members.
@@ -122,7 +118,7 @@ mod tests {
 
     fn found(job: &Job) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
         let report = diagnose(job, &Options { hang: Duration::from_secs(30) });
-        report.findings.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect()
+        report.findings.into_iter().map(|it| (it.class, it.confidence(), it.root_ranks)).collect()
     }
 
     #[test]

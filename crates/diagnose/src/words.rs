@@ -2,79 +2,25 @@
 //! Phrases about ranks, operations and ages.
 
 use crate::job::{Call, CommKind, Communicator, Job, Vector};
-use ncclscope_findings::FindingClass;
 use ncclscope_findings::rank::{Thread, Transfer};
+use ncclscope_findings::words;
+pub(crate) use ncclscope_findings::words::ranks as named_ranks;
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
-use std::collections::BTreeSet;
-
-/// Maximum number of hosts that are named with ranks.
-const HOSTS: usize = 4;
 
 /// Text such as `rank 9 (node-1, pid 77)`.
 pub(crate) fn rank(job: &Job, process: u32) -> String {
     // Of a process without input, the communicator may not tell the rank in the job.
     let Some(rank) = job.known_rank(process) else { return "an unknown rank".into() };
-    let mut text = format!("rank {rank}");
     let one = job.processes.get(process as usize);
     let (host, pid) = one.map_or((None, None), |one| (one.host.as_deref(), one.pid));
-    match (host, pid) {
-        (Some(host), Some(pid)) => text.push_str(&format!(" ({host}, pid {pid})")),
-        (Some(host), None) => text.push_str(&format!(" ({host})")),
-        _ => {}
-    }
-    text
-}
-
-/// Text such as `1-2, 5-8 and 3 more`.
-pub(crate) fn ranks(ranks: &[u32]) -> String {
-    const SHOWN: usize = 12;
-    human::list_of_ranges(&human::ranges(ranks.iter().copied()), SHOWN)
-}
-
-/// Text such as `rank 1`, or `ranks 1, 2`.
-pub(crate) fn named_ranks(of: &[u32]) -> String {
-    format!("{} {}", human::if_one(of.len(), "rank", "ranks"), ranks(of))
+    words::placed_rank(rank, host, pid)
 }
 
 /// Text such as `ranks 1, 9 (node-0, node-1)`, with the hosts if they are known and few.
 pub(crate) fn placed_ranks(job: &Job, of: &[u32], processes: &[u32]) -> String {
     let host = |&process: &u32| job.processes.get(process as usize)?.host.as_deref();
-    let hosts: Option<BTreeSet<&str>> = processes.iter().map(host).collect();
-    match hosts {
-        Some(hosts) if !hosts.is_empty() && hosts.len() <= HOSTS => {
-            let hosts: Vec<&str> = hosts.into_iter().collect();
-            format!("{} ({})", named_ranks(of), hosts.join(", "))
-        }
-        _ => named_ranks(of),
-    }
-}
-
-/// What is wrong with several ranks: [`FindingClass::title`], in the plural where it differs.
-pub(crate) const fn of_several(class: FindingClass) -> &'static str {
-    match class {
-        FindingClass::HostStuck => "stopped calling NCCL: their threads are stuck outside NCCL",
-        FindingClass::ProcessGone => {
-            "give no sign of life: dead, or stopped (SIGSTOP, a debugger, a paused container)"
-        }
-        FindingClass::CommSetup => {
-            "are in functions that create or end communicators, which do not return"
-        }
-        FindingClass::NotRecorded => {
-            "others wait for these, and no recording or dump shows what they called"
-        }
-        FindingClass::ReceiverNotReady => "are not ready to receive",
-        _ => class.title(),
-    }
-}
-
-/// What is wrong with ranks that others wait for and that go on in other communicators.
-pub(crate) const fn elsewhere(is_several: bool) -> &'static str {
-    if is_several {
-        "call NCCL, but not the operation that other ranks wait in"
-    } else {
-        "calls NCCL, but not the operation that other ranks wait in"
-    }
+    words::placed_ranks(of, processes.iter().map(host))
 }
 
 /// Where a thread of a rank is.
@@ -82,15 +28,6 @@ pub(crate) fn place(who: &str, Thread { tid, state, place, .. }: &Thread) -> Str
     let place = if place.is_empty() { "user code" } else { place };
     let state = if *state == 0 { '?' } else { char::from(*state) };
     format!("{who}: thread {tid} is in state {state}, in {place}")
-}
-
-/// What is wrong with ranks that have ended a communicator in which others wait.
-pub(crate) const fn left(is_several: bool) -> &'static str {
-    if is_several {
-        "have aborted or destroyed the communicator in which others wait, and do not call NCCL"
-    } else {
-        "has aborted or destroyed the communicator in which others wait, and does not call NCCL"
-    }
 }
 
 /// Text such as `communicator 0x1f (tp)`, or the pair of ranks.
@@ -189,15 +126,6 @@ pub(crate) fn duration(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_are_short() {
-        assert_eq!(ranks(&[]), "");
-        assert_eq!(ranks(&[9, 14]), "9, 14");
-        assert_eq!(ranks(&[0, 1, 2, 3, 7, 8]), "0-3, 7-8");
-        let many: Vec<u32> = (0..100).map(|n| n * 2).collect();
-        assert!(ranks(&many).ends_with("22 and 88 more"));
-    }
 
     #[test]
     fn calls_of_which_nccl_reports_no_more_are_not_pending() {

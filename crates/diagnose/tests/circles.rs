@@ -5,11 +5,11 @@ mod common;
 
 use common::{comm, job};
 use ncclscope_diagnose::job::Job;
-use ncclscope_diagnose::{Options, Verdict, diagnose};
-use ncclscope_findings::FindingClass;
+use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_findings::{Finding, FindingClass};
 
 #[track_caller]
-fn expect(job: &Job, roots: &[u32]) -> Verdict {
+fn expect(job: &Job, roots: &[u32]) -> Finding {
     let found = diagnose(job, &Options::default());
     assert_eq!(found.findings.len(), 1, "{found:#?}");
     let verdict = found.findings[0].clone();
@@ -55,8 +55,8 @@ fn those_that_used_another_order_than_most_are_named() {
     };
     for has_kernels in [false, true] {
         let verdict = expect(&of(3, &[1], has_kernels), &[1]);
-        let title = "rank 1: uses two communicators in another order than ranks 0, 2";
-        assert_eq!((&*verdict.title, verdict.victims), (title, 2));
+        let title = "rank 1 uses two communicators in another order than ranks 0, 2";
+        assert_eq!((&*verdict.title(), verdict.victims), (title, 2));
         let lines: Vec<&str> = verdict.evidence.iter().map(|line| &*line.text).collect();
         let both = [lines[0].starts_with("rank 1 waits"), lines[1].starts_with("ranks 0, 2 wait ")];
         assert!(has_kernels || lines.len() == 2 && both == [true, true], "{lines:#?}");

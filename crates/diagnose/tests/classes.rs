@@ -8,9 +8,9 @@ use ncclscope_diagnose::job::{
     Call, CommKind, Communicator, InFlightOp, Job, Process, ProcessStatus, Stop, ThreadState,
     Vector,
 };
-use ncclscope_diagnose::{Diagnosis, Options, Verdict, diagnose, text};
+use ncclscope_diagnose::{Diagnosis, Options, diagnose, text};
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Finding, FindingClass};
 use ncclscope_operations::threads::Role;
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ fn run(job: &Job) -> Diagnosis {
 }
 
 #[track_caller]
-fn only(job: &Job) -> Verdict {
+fn only(job: &Job) -> Finding {
     let found = run(job);
     assert_eq!(found.findings.len(), 1, "{found:#?}");
     assert!(text::render(&found, None, None).contains(found.findings[0].class.name()));
@@ -29,7 +29,7 @@ fn only(job: &Job) -> Verdict {
 }
 
 #[track_caller]
-fn expect(job: &Job, class: FindingClass, roots: &[u32]) -> Verdict {
+fn expect(job: &Job, class: FindingClass, roots: &[u32]) -> Finding {
     let verdict = only(job);
     assert_eq!((verdict.class, &verdict.root_ranks[..]), (class, roots), "{verdict:#?}");
     assert!(!verdict.evidence.is_empty());
@@ -47,7 +47,7 @@ fn late() -> Job {
 #[test]
 fn h1a_the_rank_that_all_wait_for_directly_or_through_others() {
     let verdict = expect(&late(), FindingClass::HostStuck, &[2]);
-    assert_eq!((verdict.victims, verdict.confidence), (3, Confidence::Confirmed));
+    assert_eq!((verdict.victims, verdict.confidence()), (3, Confidence::Confirmed));
     assert_eq!(verdict.op.unwrap().number, Some(5));
 }
 
@@ -62,9 +62,9 @@ fn a_rank_that_shows_no_part_of_an_operation_has_not_finished_it() {
     both.flights.insert(0, InFlightOp { transfers: vec![receive], ..InFlightOp::default() });
     job.comms.push(both);
     let verdict = expect(&job, FindingClass::ProxyStalled, &[1]);
-    assert_eq!((verdict.confidence, verdict.victims), (Confidence::Suspect, 1));
+    assert_eq!((verdict.confidence(), verdict.victims), (Confidence::Suspect, 1));
     job.comms[0].flights.clear();
-    assert_eq!(only(&job).confidence, Confidence::Suspect, "it may have finished, or not");
+    assert_eq!(only(&job).confidence(), Confidence::Suspect, "it may have finished, or not");
 }
 
 /// What a rank does after its last operation is not held against its peers.
@@ -80,7 +80,7 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut job = late();
     job.processes[2].status = ProcessStatus::Dead;
     // From another host, a stopped process looks like a dead one.
-    let title = expect(&job, FindingClass::ProcessGone, &[2]).title;
+    let title = expect(&job, FindingClass::ProcessGone, &[2]).title();
     assert!(
         title.ends_with(
             "gives no sign of life: dead, or stopped (SIGSTOP, a debugger, a paused container)"
@@ -90,7 +90,7 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut stopped = late();
     stopped.processes[2].status = ProcessStatus::Stopped(Stop::Signal);
     let verdict = expect(&stopped, FindingClass::ProcessGone, &[2]);
-    assert!(verdict.title.contains(": stopped, by a signal (SIGSTOP)"), "{verdict:?}");
+    assert!(verdict.title().contains("rank 2 is stopped, by a signal (SIGSTOP)"), "{verdict:?}");
     assert!(verdict.advice.contains("kill -CONT"), "{verdict:?}");
     // In a job that is stopped as a whole, no rank waits.
     let mut whole = self::job(2);
@@ -99,9 +99,9 @@ fn h1b_a_dead_rank_also_if_it_was_in_the_operation() {
     let mut ended = late();
     ended.processes[2].status = ProcessStatus::Ended;
     let verdict = expect(&ended, FindingClass::ProcessGone, &[2]);
-    let fewer = "made one call fewer than the others (4 of 5): an error, uneven batches or a \
-                 skipped collective";
-    assert!(verdict.title.ends_with(&format!(": gone: the process exited, and {fewer}")));
+    let fewer = "made one call fewer than the other ranks (4 of 5): an error, uneven batches or \
+                 a skipped collective";
+    assert!(verdict.title().ends_with(&format!("rank 2 exited; it {fewer}")));
     job.comms[0].vectors[2].enqueued = 5;
     expect(&job, FindingClass::ProcessGone, &[2]);
 }
@@ -127,10 +127,13 @@ fn a_wait_that_ends_with_the_kill_confirms_nothing() {
     assert!(!note.contains("--hang-sec"), "{note}");
     let mut verdicts = diagnose(&short, &least).findings;
     let verdict = verdicts.remove(0);
-    assert_eq!((verdict.class, verdict.confidence), (FindingClass::HostStuck, Confidence::Suspect));
-    assert!(verdict.alternatives.iter().any(|one| one.contains("another rank died")));
+    assert_eq!(
+        (verdict.class, verdict.confidence()),
+        (FindingClass::HostStuck, Confidence::Suspect)
+    );
+    assert!(verdict.alternatives().iter().any(|one| one.contains("another rank died")));
     // A job that was not killed, a long wait, and a process that ended long before the others.
-    let confidence = |job: &Job| diagnose(job, &least).findings.remove(0).confidence;
+    let confidence = |job: &Job| diagnose(job, &least).findings.remove(0).confidence();
     assert_eq!(confidence(&Job { killed_ns: None, ..short.clone() }), Confidence::Confirmed);
     assert_eq!(confidence(&killed(2_500_000_000)), Confidence::Confirmed);
     let mut dead = short.clone();
@@ -144,10 +147,13 @@ fn a_wait_that_ends_with_the_kill_confirms_nothing() {
     assert_eq!(confidence(&first(2, 2_500_000_000)), Confidence::Confirmed, "the root itself");
     assert_eq!(confidence(&first(1, 3_000_000_000)), Confidence::Confirmed, "longer");
     let verdict = diagnose(&first(1, 2_500_000_000), &least).findings.remove(0);
-    assert_eq!((verdict.class, verdict.confidence), (FindingClass::HostStuck, Confidence::Suspect));
-    let why = "rank 1 ended first, and the others then waited for it until they were killed: a \
-               wait of less than 3.00 s does not show which is the cause";
-    assert!(verdict.alternatives.iter().any(|one| one == why), "{verdict:?}");
+    assert_eq!(
+        (verdict.class, verdict.confidence()),
+        (FindingClass::HostStuck, Confidence::Suspect)
+    );
+    let why = "rank 1 ended first, and the other ranks then waited for it until they were killed: \
+               a wait of less than 3.00 s does not show which is the cause";
+    assert!(verdict.alternatives().iter().any(|one| one == why), "{verdict:?}");
     let running = run(&Job { killed_ns: None, ..short });
     assert!(running.notes.last().unwrap().ends_with("below the limit of 2.00 s (--hang-sec)"));
 }
@@ -157,15 +163,15 @@ fn titles_about_several_ranks_are_in_the_plural() {
     let mut job = job(4);
     job.comms
         .push(comm("a", &[(0, 5, None, 4), (1, 5, None, 4), (2, 4, None, 4), (3, 4, None, 4)]));
-    let title = expect(&job, FindingClass::HostStuck, &[2, 3]).title;
-    assert_eq!(title, "ranks 2-3: stopped calling NCCL: their threads are stuck outside NCCL");
+    let title = expect(&job, FindingClass::HostStuck, &[2, 3]).title();
+    assert_eq!(title, "ranks 2-3 stopped calling NCCL: their threads are stuck outside NCCL");
     for (status, says) in [
-        (ProcessStatus::Dead, ": give no sign of life: dead, or stopped"),
-        (ProcessStatus::Ended, ": gone: the processes exited"),
+        (ProcessStatus::Dead, "ranks 2-3 give no sign of life: dead, or stopped"),
+        (ProcessStatus::Ended, "ranks 2-3 exited"),
         (ProcessStatus::Stopped(Stop::Signal), ": they exist and do not run"),
     ] {
         job.processes[2..].iter_mut().for_each(|one| one.status = status);
-        let title = expect(&job, FindingClass::ProcessGone, &[2, 3]).title;
+        let title = expect(&job, FindingClass::ProcessGone, &[2, 3]).title();
         assert!(title.contains(says), "{title}");
     }
 }
@@ -220,20 +226,20 @@ fn a_rank_that_connects_waits_for_those_that_do_not_come() {
     let mut two = all.clone();
     connect(&mut two, &[0, 2]);
     let verdict = expect(&two, FindingClass::HostStuck, &[1]);
-    assert_eq!((verdict.victims, verdict.confidence), (2, Confidence::Confirmed));
+    assert_eq!((verdict.victims, verdict.confidence()), (2, Confidence::Confirmed));
     assert_eq!(verdict.op.unwrap().number, Some(5));
     two.processes[1].status = ProcessStatus::Ended;
     expect(&two, FindingClass::ProcessGone, &[1]);
     // All ranks have called it, and nothing shows why they are not connected.
     connect(&mut all, &[0, 1, 2]);
     let verdict = expect(&all, FindingClass::CallNotEnqueued, &[0, 1, 2]);
-    assert_eq!(verdict.confidence, Confidence::Suspect);
+    assert_eq!(verdict.confidence(), Confidence::Suspect);
     // The other ranks have completed the connection.
     let mut last = job(3);
     last.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(5), 4), (2, 4, Some(4), 4)]));
     connect(&mut last, &[2]);
     let verdict = expect(&last, FindingClass::CallNotEnqueued, &[2]);
-    assert_eq!((verdict.confidence, verdict.victims), (Confidence::Confirmed, 2));
+    assert_eq!((verdict.confidence(), verdict.victims), (Confidence::Confirmed, 2));
 }
 
 /// NCCL does not report the peer to which it connects: rank 0 may wait for rank 1, 2 or 3.
@@ -245,7 +251,7 @@ fn a_call_without_a_peer_waits_for_those_that_wait_for_none() {
     (call.vectors[0].connects, call.vectors[0].age_ns) = (true, MINUTE);
     calls.comms.push(call);
     let verdict = expect(&calls, FindingClass::HostStuck, &[1, 2, 3]);
-    assert_eq!(verdict.confidence, Confidence::Suspect);
+    assert_eq!(verdict.confidence(), Confidence::Suspect);
     // Rank 0 sends to rank 1, which receives from rank 2 by mistake: rank 2 is a suspect only.
     let mut mistake = job(3);
     for (caller, other) in [(0, 1), (1, 0)] {
@@ -255,17 +261,17 @@ fn a_call_without_a_peer_waits_for_those_that_wait_for_none() {
         mistake.comms.push(call);
     }
     let verdict = expect(&mistake, FindingClass::HostStuck, &[2]);
-    assert_eq!(verdict.confidence, Confidence::Suspect);
-    assert!(verdict.alternatives.iter().any(|other| other.contains("do not match (H2b)")));
+    assert_eq!(verdict.confidence(), Confidence::Suspect);
+    assert!(verdict.alternatives().iter().any(|other| other.contains("do not match (H2b)")));
     // Ranks 1 and 2 wait for rank 3, which explains the wait of rank 0, too.
     calls.comms.push(comm("b", &[(1, 5, None, 4), (2, 5, None, 4), (3, 4, None, 4)]));
     let verdict = expect(&calls, FindingClass::HostStuck, &[3]);
-    assert_eq!((verdict.confidence, verdict.victims), (Confidence::Confirmed, 3));
+    assert_eq!((verdict.confidence(), verdict.victims), (Confidence::Confirmed, 3));
     // Now rank 1 also waits for rank 0, in an operation of all ranks.
     calls.comms[1] =
         comm("b", &[(0, 4, None, 4), (1, 5, None, 4), (2, 5, None, 4), (3, 5, None, 4)]);
     let verdict = expect(&calls, FindingClass::Deadlock, &[0, 1, 2, 3]);
-    assert_eq!(verdict.confidence, Confidence::Confirmed);
+    assert_eq!(verdict.confidence(), Confidence::Confirmed);
 }
 
 #[test]
@@ -282,7 +288,7 @@ fn h2_another_datatype() {
     assert_eq!(verdict.op.unwrap().number, Some(5));
     // The calls are the evidence, not how long a rank waited.
     (job.killed_ns, job.comms[0].vectors[0].age_ns) = (Some(120_000_000_000), None);
-    assert_eq!(only(&job).confidence, Confidence::Confirmed);
+    assert_eq!(only(&job).confidence(), Confidence::Confirmed);
 }
 
 fn pair(src: (u32, u64, u64), dst: (u32, u64, u64)) -> Communicator {
@@ -319,8 +325,8 @@ fn h3a_h3b_the_kernel_that_did_not_start() {
     expect(&job, FindingClass::KernelPartlyStarted, &[1]);
     job.comms[0].flights.clear();
     let verdict = expect(&job, FindingClass::KernelNotEnding, &[0, 1, 2]);
-    assert_eq!(verdict.confidence, Confidence::Suspect, "by elimination alone");
-    assert!(verdict.alternatives.iter().any(|it| it.contains("(H3c)")), "{verdict:#?}");
+    assert_eq!(verdict.confidence(), Confidence::Suspect, "by elimination alone");
+    assert!(verdict.alternatives().iter().any(|it| it.contains("(H3c)")), "{verdict:#?}");
 }
 
 /// A dump has no transfers, and recordings need not have them.
@@ -336,14 +342,14 @@ fn h3d_names_the_network_where_it_is_not_shown() {
         let flight = InFlightOp { transfers: transfers.to_vec(), ..InFlightOp::default() };
         job.comms[0].flights.insert(1, flight);
         let verdict = expect(&job, FindingClass::KernelNotEnding, &[0, 1]);
-        let is_open = verdict.alternatives.iter().any(|text| text.contains("network"));
+        let is_open = verdict.alternatives().iter().any(|text| text.contains("network"));
         let hides = verdict.evidence[0].text.contains("the input shows no network transfers");
         assert_eq!((is_open, hides), (hides, is_open), "{verdict:#?}");
         // It also counts beside another cause.
         job.processes.extend([2, 3].map(|rank| Process { rank: Some(rank), ..Process::default() }));
         job.comms.push(comm("b", &[(2, 8, None, 7), (3, 7, None, 7)]));
         assert_eq!(run(&job).findings.len(), 2);
-        assert_eq!(verdict.confidence, Confidence::Suspect);
+        assert_eq!(verdict.confidence(), Confidence::Suspect);
         hides
     };
     assert!(at(["a", "a"], true, &[]));
@@ -375,9 +381,9 @@ fn h3c_is_a_suspicion_where_the_path_to_the_rank_shows_nothing() {
         let flight = InFlightOp { transfers: transfers.to_vec(), ..InFlightOp::default() };
         job.comms[0].flights.insert(1, flight);
         let verdict = expect(&job, FindingClass::GpuDead, &[1]);
-        let connects = verdict.alternatives.iter().any(|text| text.contains("connects to"));
+        let connects = verdict.alternatives().iter().any(|text| text.contains("connects to"));
         assert!(!connects, "no rank is in a call that connects: {verdict:#?}");
-        (verdict.confidence, verdict.alternatives.iter().any(|text| text.contains("NVLink")))
+        (verdict.confidence(), verdict.alternatives().iter().any(|text| text.contains("NVLink")))
     };
     assert_eq!(at(["a", "a", "a"], &[]), (Confidence::Suspect, true));
     assert_eq!(at(["a", "b", "b"], &[]), (Confidence::Confirmed, false));
@@ -401,8 +407,8 @@ fn a_kernel_that_has_stopped_proves_no_dead_gpu() {
         }
         let verdict = only(&job);
         let other = if verdict.class == FindingClass::KernelNotStarted { "(H3c)" } else { "(H3a)" };
-        let says = verdict.alternatives.iter().any(|text| text.contains(other));
-        (verdict.class, verdict.confidence, says)
+        let says = verdict.alternatives().iter().any(|text| text.contains(other));
+        (verdict.class, verdict.confidence(), says)
     };
     let sure = Confidence::Confirmed;
     assert_eq!(through(&[], 5), (FindingClass::GpuDead, sure, false));
@@ -472,7 +478,7 @@ fn data_that_is_only_told_to_be_there_confirms_no_gpu() {
             }
         }
         let found = run(&job).findings;
-        found.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect::<Vec<_>>()
+        found.into_iter().map(|it| (it.class, it.confidence(), it.root_ranks)).collect::<Vec<_>>()
     };
     // Two ranks wait, and the state of the third rank's data is unknown: it may have arrived or
     // not.
@@ -497,7 +503,7 @@ fn a_sender_that_shows_no_ends_has_not_delivered() {
         comm.flights.get_mut(&1).unwrap().transfers[1].may_be_early = true;
         comm.vectors[0] = Vector { done: 5, is_blind, ..comm.vectors[0] };
         let found = run(&job).findings;
-        found.iter().any(|it| it.confidence == Confidence::Confirmed && it.root_ranks == [1])
+        found.iter().any(|it| it.confidence() == Confidence::Confirmed && it.root_ranks == [1])
     };
     assert!(confirmed(false), "rank 0 has ended the operation, so its data is there");
     assert!(!confirmed(true));
@@ -625,7 +631,7 @@ fn a_proxy_thread_that_was_given_nothing_is_not_stalled() {
     expect(&job, FindingClass::ProxyStalled, &[2]);
     job.comms[0].flights.get_mut(&2).unwrap().transfers.clear();
     let verdict = expect(&job, FindingClass::CallNotEnqueued, &[2]);
-    assert_eq!((verdict.confidence, verdict.victims), (Confidence::Confirmed, 2));
+    assert_eq!((verdict.confidence(), verdict.victims), (Confidence::Confirmed, 2));
     // An operation that it was given before may hold up the call.
     job.comms.push(comm("b", &[(2, 5, None, 4), (0, 5, None, 5)]));
     let found = run(&job).findings;
@@ -640,7 +646,7 @@ fn a_silent_rank_is_suspected_only_if_nothing_seen_explains_the_waits() {
     known.silent.push(3);
     job.comms.push(known);
     let verdict = expect(&job, FindingClass::NotRecorded, &[3]);
-    assert_eq!(verdict.confidence, Confidence::Suspect);
+    assert_eq!(verdict.confidence(), Confidence::Suspect);
     assert_eq!(run(&job).silent_ranks, [3]);
     // Rank 0 was held up by another communicator before.
     job.comms.push(comm("b", &[(0, 8, None, 7), (2, 7, None, 7)]));
@@ -659,7 +665,7 @@ fn a_rank_that_may_wait_for_a_silent_one_is_not_stuck_outside_nccl() {
     second.silent.push(3);
     job.comms.extend([first, second]);
     let verdict = expect(&job, FindingClass::NotRecorded, &[3]);
-    assert_eq!(verdict.confidence, Confidence::Suspect);
+    assert_eq!(verdict.confidence(), Confidence::Suspect);
 }
 
 #[test]
@@ -678,8 +684,10 @@ fn a_rank_whose_counters_advance_is_not_stuck() {
         assert_eq!(run(&slow).findings.len(), usize::from(is_late), "{age_s}");
     }
     let verdict = expect(&slow, FindingClass::HostStuck, &[2]);
-    assert!(verdict.title.ends_with("calls NCCL, but not the operation that other ranks wait in"));
-    assert_eq!(verdict.confidence, Confidence::Suspect);
+    assert!(
+        verdict.title().ends_with("calls NCCL, but not the operation that other ranks wait in")
+    );
+    assert_eq!(verdict.confidence(), Confidence::Suspect);
     let mut young = late();
     for vector in young.comms.iter_mut().flat_map(|comm| &mut comm.vectors) {
         vector.age_ns = vector.age_ns.map(|_| 29_000_000_000);
@@ -717,7 +725,7 @@ proptest! {
             prop_assert!(!waits, "{:#?}", found);
         }
         let summary = |found: &Diagnosis| {
-            let one = |v: &Verdict| (v.class, v.confidence, v.root_ranks.clone(), v.victims);
+            let one = |v: &Finding| (v.class, v.confidence(), v.root_ranks.clone(), v.victims);
             found.findings.iter().map(one).collect::<Vec<_>>()
         };
         let mut turned = job.clone();
@@ -733,11 +741,11 @@ proptest! {
 fn missing_events_leave_suspects_within_an_operation() {
     let mut partly = job(3);
     partly.comms.push(comm("a", &[(0, 5, Some(5), 4), (1, 5, Some(4), 4), (2, 5, Some(5), 4)]));
-    assert_eq!(only(&partly).confidence, Confidence::Confirmed);
+    assert_eq!(only(&partly).confidence(), Confidence::Confirmed);
     partly.processes[2].lacks_events = true;
     let verdict = expect(&partly, FindingClass::KernelNotStarted, &[1]);
-    assert_eq!(verdict.confidence, Confidence::Suspect);
-    let other = verdict.alternatives.last().unwrap();
+    assert_eq!(verdict.confidence(), Confidence::Suspect);
+    let other = verdict.alternatives().pop().unwrap();
     assert!(other.starts_with("events of rank 2 are missing"), "{other}");
     // A young call of rank 0 on the communicator may be for rank 1.
     let mut call = comm("a", &[(0, 1, None, 1), (1, 0, None, 0)]);
@@ -747,7 +755,7 @@ fn missing_events_leave_suspects_within_an_operation() {
     let mut late = late();
     late.processes.iter_mut().for_each(|process| process.lacks_events = true);
     let verdict = expect(&late, FindingClass::HostStuck, &[2]);
-    assert_eq!(verdict.confidence, Confidence::Confirmed);
+    assert_eq!(verdict.confidence(), Confidence::Confirmed);
 }
 
 #[test]

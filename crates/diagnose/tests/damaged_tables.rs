@@ -51,7 +51,7 @@ fn found(input: &Input, warning: Option<&str>) -> Vec<(FindingClass, Confidence,
         assert!(input.job.notes.contains(line), "{:?}", input.job.notes);
     }
     let verdicts = diagnose(&input.job, &Options::default()).findings;
-    verdicts.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect()
+    verdicts.into_iter().map(|it| (it.class, it.confidence(), it.root_ranks)).collect()
 }
 
 #[test]

@@ -5,9 +5,9 @@
 use ncclscope_diagnose::job::{
     Communicator, InFlightOp, Process, ProcessStatus, ThreadState, Vector,
 };
-use ncclscope_diagnose::{Job, Options, Verdict, diagnose};
+use ncclscope_diagnose::{Job, Options, diagnose};
 use ncclscope_findings::rank::{Thread, Transfer};
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Finding, FindingClass};
 use ncclscope_operations::threads::Role;
 
 const SECOND: u64 = 1_000_000_000;
@@ -77,12 +77,12 @@ fn link_of_host_1_down() -> Job {
     ])
 }
 
-fn findings(job: &Job) -> Vec<Verdict> {
+fn findings(job: &Job) -> Vec<Finding> {
     diagnose(job, &Options::default()).findings
 }
 
 #[track_caller]
-fn only(job: &Job) -> Verdict {
+fn only(job: &Job) -> Finding {
     let mut found = findings(job);
     assert_eq!(found.len(), 1, "{found:#?}");
     found.remove(0)
@@ -91,9 +91,9 @@ fn only(job: &Job) -> Verdict {
 #[test]
 fn paths_that_lose_data_and_share_a_host_are_that_hosts_interface() {
     let verdict = only(&link_of_host_1_down());
-    let of = (verdict.class, verdict.confidence, &verdict.root_ranks[..]);
+    let of = (verdict.class, verdict.confidence(), &verdict.root_ranks[..]);
     assert_eq!(of, (FindingClass::NetworkStalled, Confidence::Confirmed, &[1][..]));
-    assert!(verdict.title.ends_with("; all stalled paths share its network interface"));
+    assert!(verdict.title().ends_with("; all stalled paths share its network interface"));
     let texts: Vec<&str> = verdict.evidence.iter().map(|line| &*line.text).collect();
     assert!(texts[0].contains("all 2 stalled paths begin or end at rank 1 (node1)"), "{texts:#?}");
     let lost = "rank 0 (node0) to rank 1 (node1): 4 steps given to the network, 0 came";
@@ -143,14 +143,14 @@ fn a_rank_that_lacks_the_last_data_is_no_dead_gpu() {
         (vector.api, vector.enqueued, vector.started, vector.done) = (6, 6, Some(6), 5);
     }
     let verdict = only(&job);
-    let of = (verdict.class, verdict.confidence, verdict.edge);
+    let of = (verdict.class, verdict.confidence(), verdict.edge);
     assert_eq!(of, (FindingClass::NetworkStalled, Confidence::Confirmed, Some([0, 1])));
     // If the input does not say when, it may have come meanwhile: still no GPU is at fault.
     job.processes.iter_mut().for_each(|process| process.heard_ns = None);
     let verdict = only(&job);
-    let of = (verdict.class, verdict.confidence, verdict.edge);
+    let of = (verdict.class, verdict.confidence(), verdict.edge);
     assert_eq!(of, (FindingClass::NetworkStalled, Confidence::Suspect, Some([0, 1])));
-    assert!(verdict.alternatives.iter().any(|it| it.contains("(H3c)")), "{verdict:#?}");
+    assert!(verdict.alternatives().iter().any(|it| it.contains("(H3c)")), "{verdict:#?}");
 }
 
 /// The records of rank 1 end before rank 0 gave its last steps.
@@ -175,9 +175,9 @@ fn without_a_look_at_the_receivers_proxy_thread_the_path_is_a_suspicion() {
     let mut job = link_of_host_1_down();
     job.processes.iter_mut().for_each(|process| process.threads.clear());
     let verdict = only(&job);
-    let of = (verdict.class, verdict.confidence);
+    let of = (verdict.class, verdict.confidence());
     assert_eq!(of, (FindingClass::NetworkStalled, Confidence::Suspect));
-    assert!(verdict.alternatives.iter().any(|it| it.contains("(P1)")), "{verdict:#?}");
+    assert!(verdict.alternatives().iter().any(|it| it.contains("(P1)")), "{verdict:#?}");
 }
 
 /// The two ends divide the data differently, or the receiver has posted no receive.
@@ -214,7 +214,7 @@ fn a_rank_that_has_left_the_communicator_lost_no_data_on_the_wire() {
     let gone = &mut job.comms[0].vectors[0];
     (gone.done, gone.has_left) = (5, true);
     job.comms[0].flights.remove(&0);
-    let from_it = |verdict: &Verdict| verdict.edge == Some([0, 1]);
+    let from_it = |verdict: &Finding| verdict.edge == Some([0, 1]);
     assert!(!findings(&job).iter().any(from_it), "{:#?}", findings(&job));
     job.comms[0].vectors[0].has_left = false;
     let found = findings(&job);

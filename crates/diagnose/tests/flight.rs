@@ -33,7 +33,8 @@ fn run(case: &str, without: &[u32]) -> Option<Diagnosis> {
 }
 
 fn roots(diagnosis: &Diagnosis, confidence: Option<Confidence>) -> Vec<u32> {
-    let wanted = diagnosis.findings.iter().filter(|v| confidence.is_none_or(|c| v.confidence == c));
+    let wanted =
+        diagnosis.findings.iter().filter(|v| confidence.is_none_or(|c| v.confidence() == c));
     let ranks: BTreeSet<u32> = wanted.flat_map(|v| v.root_ranks.iter().copied()).collect();
     ranks.into_iter().collect()
 }
@@ -45,7 +46,7 @@ fn the_faulty_ranks_and_no_others_with_their_class() {
         assert_eq!(found.findings.len(), 1, "{case}: {found:#?}");
         let verdict = &found.findings[0];
         assert_eq!((verdict.class, &verdict.root_ranks[..]), (class, &FAULTY[..]), "{case}");
-        assert_eq!(verdict.confidence, Confidence::Confirmed);
+        assert_eq!(verdict.confidence(), Confidence::Confirmed);
         assert!(verdict.victims >= 6 && !verdict.evidence.is_empty(), "{verdict:#?}");
         assert!(found.silent_ranks.is_empty());
         // Each waiting rank is accounted for: as a root, as a victim, or in the note.
@@ -65,7 +66,7 @@ fn also_if_they_left_no_dump() {
             assert_eq!(roots(&found, Some(Confidence::Suspect)), silent);
             assert_eq!(found.silent_ranks, silent);
             for verdict in &found.findings {
-                let is_silent = verdict.confidence == Confidence::Suspect;
+                let is_silent = verdict.confidence() == Confidence::Suspect;
                 assert_eq!(
                     verdict.class,
                     if is_silent { FindingClass::NotRecorded } else { class }

@@ -36,7 +36,7 @@ fn dumps_of_others_give_their_truth() {
     for folder in ["fr-json-real-form", "fr-names-with-time"] {
         let Some((diagnosis, warnings)) = of_others(folder) else { return };
         assert_eq!((found(&diagnosis), warnings), (stuck.to_vec(), vec![]), "{folder}");
-        assert_eq!(diagnosis.findings[0].confidence, Confidence::Confirmed);
+        assert_eq!(diagnosis.findings[0].confidence(), Confidence::Confirmed);
     }
     let late = [(FindingClass::HostStuck, vec![2])];
     for folder in ["pickle", "json", "json-as-written"] {
@@ -219,7 +219,7 @@ fn dumps_of_another_job_are_left_out() {
         };
         assert!(diagnosis.notes.iter().any(is_told), "{:#?}", diagnosis.notes);
         assert_eq!(diagnosis.silent_ranks, [2, 3]);
-        assert!(diagnosis.findings.iter().all(|one| one.confidence == Confidence::Suspect));
+        assert!(diagnosis.findings.iter().all(|one| one.confidence() == Confidence::Suspect));
     }
 }
 
@@ -425,5 +425,5 @@ fn the_folder_of_rays_hang_detector_is_read() {
     // Without Flight Recorder the outputs of RAS decide: the last two.
     let (diagnosis, _) = of(&dir.path().join("hang_detector/nccl_ras"));
     assert_eq!(found(&diagnosis), late, "{diagnosis:#?}");
-    assert_eq!(diagnosis.findings[0].confidence, Confidence::Confirmed);
+    assert_eq!(diagnosis.findings[0].confidence(), Confidence::Confirmed);
 }

@@ -124,7 +124,7 @@ fn of_all(ranks: &[Recorder]) -> Diagnosis {
 
 fn found(diagnosis: &Diagnosis) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
     let verdicts = diagnosis.findings.iter();
-    verdicts.map(|one| (one.class, one.confidence, one.root_ranks.clone())).collect()
+    verdicts.map(|one| (one.class, one.confidence(), one.root_ranks.clone())).collect()
 }
 
 fn stuck(rank: u32) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
@@ -239,7 +239,7 @@ fn a_circle_of_sends_of_which_one_may_be_over_is_only_a_suspicion() {
     }
     let diagnosis = of_all(&ranks);
     assert!(!diagnosis.findings.is_empty(), "{diagnosis:#?}");
-    assert!(diagnosis.findings.iter().all(|one| one.confidence == Confidence::Suspect));
+    assert!(diagnosis.findings.iter().all(|one| one.confidence() == Confidence::Suspect));
 }
 
 /// Ranks 2 and 3 are in a send and its receive, and have not called what the others wait in.
@@ -257,7 +257,7 @@ fn a_late_rank_in_a_send_is_only_a_suspect() {
     let diagnosis = of_all(&ranks);
     let class = FindingClass::HostStuck;
     assert_eq!(found(&diagnosis), [(class, Confidence::Suspect, vec![2, 3])], "{diagnosis:#?}");
-    let others = &diagnosis.findings[0].alternatives;
+    let others = &diagnosis.findings[0].alternatives();
     assert!(others[0].starts_with("it waits in a send or receive"), "{others:?}");
 }
 

@@ -44,11 +44,14 @@ fn of_text(stream: &str) -> (Diagnosis, Vec<String>) {
 }
 
 /// The one verdict: its title, without what it means, and its ranks.
-fn gone(found: &Diagnosis) -> (&str, &[u32]) {
+fn gone(found: &Diagnosis) -> (String, &[u32]) {
     let [one] = &found.findings[..] else { panic!("{found:#?}") };
-    assert_eq!((one.class, one.confidence), (FindingClass::ProcessGone, Confidence::Suspect));
-    let end = ": stopped, dead or cut off from the network: NCCL's RAS gets no answer";
-    (one.title.strip_suffix(end).unwrap(), &one.root_ranks)
+    assert_eq!((one.class, one.confidence()), (FindingClass::ProcessGone, Confidence::Suspect));
+    let title = one.title();
+    let end = "stopped, dead or cut off from the network: NCCL's RAS gets no answer";
+    let who = title.strip_suffix(end).unwrap().trim_end();
+    let who = who.strip_suffix(" is").or_else(|| who.strip_suffix(" are"));
+    (who.unwrap().to_owned(), &one.root_ranks)
 }
 
 fn has_note(found: &Diagnosis, text: &str) -> bool {
@@ -78,7 +81,7 @@ fn a_dead_process_is_named_without_a_rank() {
         ("stopped-2.30.7.txt", "process 10222 on 127.0.0.1 (GPU 0)"),
     ] {
         let found = of_fixtures(&[file]);
-        assert_eq!(gone(&found), (who, &[][..]), "{file}");
+        assert_eq!(gone(&found), (who.to_owned(), &[][..]), "{file}");
         let text = text::render(&found, None, None);
         assert!(!text.contains("rank 0") && !text.contains("victims"), "{text}");
     }
@@ -118,7 +121,7 @@ fn a_process_without_an_answer_for_less_than_a_minute_is_a_note() {
 fn an_end_in_order_looks_like_a_death_and_is_told() {
     let found = of_fixtures(&["ended-early-2.30.7.txt"]);
     assert_eq!(gone(&found).0, "process 14225 on 127.0.0.1 (GPU 1)");
-    let [ended, other] = &found.findings[0].alternatives[..] else { panic!("{found:#?}") };
+    let [ended, other] = &found.findings[0].alternatives()[..] else { panic!("{found:#?}") };
     assert!(ended.starts_with("a process that ended in order"), "{ended}");
     assert!(other.starts_with("the process that printed the events"), "{other}");
 }
@@ -144,7 +147,7 @@ fn with_status_before_the_death_the_rank_is_named() {
         let alone = of_fixtures(&[status]);
         assert_eq!(alone.findings, [], "{status}: all are well");
         let found = of_fixtures(&[events, status]);
-        assert_eq!(gone(&found), (&*format!("rank {rank} ({who})"), &[rank][..]));
+        assert_eq!(gone(&found), (format!("rank {rank} ({who})"), &[rank][..]));
         let verdict = &found.findings[0];
         let [_, times, unseen] = &verdict.evidence[..] else { panic!("{verdict:#?}") };
         assert!(times.text.contains("considered dead at"), "{}", times.text);
@@ -153,7 +156,7 @@ fn with_status_before_the_death_the_rank_is_named() {
             "{}",
             unseen.text
         );
-        let doubts = &verdict.alternatives;
+        let doubts = &verdict.alternatives();
         assert!(doubts.iter().any(|it| it.starts_with("a process that ended in order")));
     }
 }
@@ -184,7 +187,7 @@ fn a_dead_rank_that_had_launched_less_is_what_the_others_wait_for() {
     let path = dir.path().join("status.json");
     std::fs::write(&path, format!("{first}\"pid\": 8382{behind}")).unwrap();
     let (found, _) = of(&[fixture("killed-2.32.3.json"), path]);
-    assert_eq!(gone(&found), ("rank 1 (127.0.0.1, pid 8382)", &[1][..]));
+    assert_eq!(gone(&found), ("rank 1 (127.0.0.1, pid 8382)".to_owned(), &[1][..]));
     assert_eq!(found.findings[0].victims, 3);
 }
 
@@ -194,7 +197,7 @@ fn status_after_the_death_gives_the_verdict_and_the_events_its_time() {
     let (alone, both) = (of_fixtures(&[status]), of_fixtures(&["killed-2.32.3.json", status]));
     let verdict = |found: &Diagnosis| {
         let [one] = &found.findings[..] else { panic!("{found:#?}") };
-        (one.class, one.confidence, one.root_ranks.clone(), one.victims)
+        (one.class, one.confidence(), one.root_ranks.clone(), one.victims)
     };
     let truth = (FindingClass::ProcessGone, Confidence::Confirmed, vec![1], 0);
     assert_eq!((verdict(&alone), verdict(&both)), (truth.clone(), truth));
@@ -217,7 +220,7 @@ fn a_later_status_that_shows_the_process_overrides_its_death() {
 #[test]
 fn streams_of_several_hosts_are_one() {
     let both = of_fixtures(&["killed-2.30.7.txt", "stopped-2.30.7.txt"]);
-    assert_eq!(gone(&both), ("2 processes on 127.0.0.1", &[][..]));
+    assert_eq!(gone(&both), ("2 processes on 127.0.0.1".to_owned(), &[][..]));
     assert_eq!(both.findings[0].evidence.len(), 2);
 }
 

@@ -4,15 +4,15 @@
 
 use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::job;
-use ncclscope_diagnose::{Options, Verdict, diagnose};
-use ncclscope_findings::FindingClass;
+use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_findings::{Finding, FindingClass};
 use ncclscope_trace::Heartbeat;
 use ncclscope_trace::progress::{Progress, name_hash, roll};
 use scripts::{Call, Fault, Process};
 use std::path::PathBuf;
 
 /// The verdict on three ranks with so many calls, of which rank 1 makes call `wrong` otherwise.
-fn verdict(calls: u64, wrong: u64, other: Call) -> Verdict {
+fn verdict(calls: u64, wrong: u64, other: Call) -> Finding {
     let dir = tempfile::tempdir().unwrap();
     let paths: Vec<PathBuf> = (0..3)
         .map(|rank| {
@@ -63,7 +63,7 @@ fn a_name_that_is_still_to_come_differs_from_no_name() {
         let paths: Vec<PathBuf> = (0..3).map(write).collect();
         let job = job(&paths, &InputOptions::default(), &mut Vec::new()).unwrap();
         let found = diagnose(&job, &Options::default()).findings;
-        let differs = |verdict: &&Verdict| {
+        let differs = |verdict: &&Finding| {
             matches!(verdict.class, FindingClass::CallMismatch | FindingClass::SettingsMismatch)
         };
         assert!(!found.is_empty() && found.iter().find(differs).is_none(), "{found:#?}");
@@ -82,7 +82,7 @@ fn the_first_call_that_differs_is_named_with_both_calls() {
         assert!(texts[0].starts_with(&format!("rank 1: {}", count(5_000))), "{texts:#?}");
         let usual = count(Call::ALL_REDUCE.count);
         assert!(texts[1].starts_with(&format!("ranks 0, 2: {usual}")), "{texts:#?}");
-        let calls = format!(": call {wrong} is AllReduce of 5000 against AllReduce of 1048576");
-        assert!(verdict.title.ends_with(&calls), "{}", verdict.title);
+        let calls = format!("; call {wrong} is AllReduce of 5000 against AllReduce of 1048576");
+        assert!(verdict.title().ends_with(&calls), "{}", verdict.title());
     }
 }

@@ -7,7 +7,7 @@ mod others;
 
 use ncclscope_diagnose::input::{self, InputOptions};
 use ncclscope_diagnose::{Diagnosis, HiddenWhy, NoEnd, Options, diagnose};
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Doubt, FindingClass};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -27,7 +27,7 @@ fn of_others(files: &[&str]) -> Option<Diagnosis> {
 
 fn found(diagnosis: &Diagnosis) -> Vec<(FindingClass, Vec<u32>, Confidence)> {
     let of = diagnosis.findings.iter();
-    of.map(|one| (one.class, one.root_ranks.clone(), one.confidence)).collect()
+    of.map(|one| (one.class, one.root_ranks.clone(), one.confidence())).collect()
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn two_outputs_decide_what_one_suspects() {
     assert_eq!(found(&stands), late(Confidence::Suspect));
     // RAS does not show ends: rank 1 may wait for the end of what it launched last.
     let [finding] = &stands.findings[..] else { panic!("{stands:#?}") };
-    assert!(finding.alternatives.iter().any(|it| it.contains("RAS does not show ends")));
+    assert!(finding.alternatives().iter().any(|it| it.contains("RAS does not show ends")));
     assert!(finding.evidence.iter().all(|it| !it.text.contains("complete")), "{finding:#?}");
     let goes_on = [(90, 0), (89, 0), (90, 0), (90, 0)];
     assert_eq!(found(&of_outputs(&[output(first, behind), output(second, goes_on)])), []);
@@ -159,7 +159,7 @@ fn the_text_form_is_read() {
     let one = of_texts(&[late(6, 9)]);
     assert_eq!(found(&one), of_late(Confidence::Suspect));
     assert_eq!((one.ranks, one.findings[0].victims), (4, 3), "ranks without a name count, too");
-    let doubts = one.findings[0].alternatives.iter().filter(|it| it.contains("one output of RAS"));
+    let doubts = one.findings[0].doubts.iter().filter(|it| **it == Doubt::OneOutput);
     assert_eq!(doubts.count(), 1);
     assert_eq!(found(&of_texts(&[late(6, 9), late(6, 9)])), of_late(Confidence::Suspect));
     assert_eq!(found(&of_texts(&[late(6, 9), late(7, 9)])), []);
@@ -236,7 +236,7 @@ fn a_rank_that_left_a_communicator_is_a_note() {
     // One that does not answer has not left.
     let silent = of_outputs(&[of(TIMES[0], 5000, true), of(TIMES[1], 9000, true)]);
     assert_eq!(found(&silent)[0].1, [3], "{silent:#?}");
-    let doubts = silent.findings[0].alternatives.join("\n");
+    let doubts = silent.findings[0].alternatives().join("\n");
     assert!(!doubts.contains("one output of RAS"), "{doubts}");
 }
 
@@ -325,7 +325,7 @@ fn without_a_communicator_of_all_processes_ranks_are_positions() {
     let note = "no communicator has all processes, so that ranks are positions: 0 is process 1000 \
                 on 10.0.0.9 (GPU 0), 1 is process 1001 on 10.0.0.9 (GPU 1), ";
     assert!(positions.notes.iter().any(|one| one.starts_with(note)), "{:?}", positions.notes);
-    assert!(positions.findings[0].title.contains("rank 5 (10.0.0.10, pid 1005)"));
+    assert!(positions.findings[0].title().contains("rank 5 (10.0.0.10, pid 1005)"));
     let known = of_outputs(&TIMES.map(|time| of(time, true)));
     assert_eq!(found(&known), late(2));
     assert!(!known.notes.iter().any(|note| note.contains("positions")), "{:?}", known.notes);

@@ -3,9 +3,9 @@
 //! NCCL recorded.
 
 use ncclscope_diagnose::job::{Communicator, InFlightOp, Process, Settings, Vector};
-use ncclscope_diagnose::{Job, Options, Verdict, diagnose};
+use ncclscope_diagnose::{Job, Options, diagnose};
 use ncclscope_findings::rank::Transfer;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Confidence, Finding, FindingClass};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -71,13 +71,13 @@ fn transfer(is_send: bool, peer: i32, steps: u32, done: u32) -> Transfer {
 }
 
 #[track_caller]
-fn only(job: &Job) -> Verdict {
+fn only(job: &Job) -> Finding {
     let mut found = diagnose(job, &Options::default()).findings;
     assert_eq!(found.len(), 1, "{found:#?}");
     found.remove(0)
 }
 
-fn texts(verdict: &Verdict) -> Vec<&str> {
+fn texts(verdict: &Finding) -> Vec<&str> {
     verdict.evidence.iter().map(|line| &*line.text).collect()
 }
 
@@ -91,7 +91,7 @@ fn the_rank_with_another_algorithm_and_the_variable_are_named() {
     transfers(&mut job, 0, &[transfer(true, 1, 8, 8)]);
     transfers(&mut job, 1, &[transfer(false, 0, 8, 4)]);
     let verdict = only(&job);
-    let of = (verdict.class, verdict.confidence, &verdict.root_ranks[..]);
+    let of = (verdict.class, verdict.confidence(), &verdict.root_ranks[..]);
     assert_eq!(of, (FindingClass::SettingsMismatch, Confidence::Confirmed, &[1][..]));
     let expected = [
         "rank 1 runs operation 5 as TREE SIMPLE on 2 channels",
@@ -99,7 +99,7 @@ fn the_rank_with_another_algorithm_and_the_variable_are_named() {
         "NCCL_ALGO: Tree on rank 1, not set on ranks 0, 2",
     ];
     assert_eq!(texts(&verdict), expected);
-    assert!(verdict.title.ends_with(expected[2]), "{}", verdict.title);
+    assert!(verdict.title().ends_with(expected[2]), "{}", verdict.title());
     assert_eq!((verdict.victims, verdict.age_ns), (2, Some(AGE)));
 }
 
@@ -126,7 +126,7 @@ fn the_processor_and_the_gpu_that_only_the_odd_rank_has_are_named() {
     }
     let verdict = only(&job);
     let says = "the processor: AuthenticAMD on rank 1, GenuineIntel or x on ranks 0, 2";
-    assert!(verdict.title.ends_with(says) && texts(&verdict)[2] == says, "{verdict:#?}");
+    assert!(verdict.title().ends_with(says) && texts(&verdict)[2] == says, "{verdict:#?}");
     set(&mut job, 1, "device_name", "B");
     let verdict = only(&job);
     assert_eq!(texts(&verdict)[3], "the GPU: B on rank 1, A on ranks 0, 2");

@@ -42,12 +42,12 @@ fn a_missing_member_of_an_irregular_group_is_no_member_less() {
     let found = without(3, group().chain(comm(2, &[0, 1, 2, 3], false)));
     let [verdict] = &found.findings[..] else { panic!("{found:#?}") };
     let suspect = (FindingClass::NotRecorded, Confidence::Suspect);
-    assert_eq!((verdict.class, verdict.confidence), suspect);
+    assert_eq!((verdict.class, verdict.confidence()), suspect);
     assert_eq!((&verdict.root_ranks[..], &found.silent_ranks[..]), (&[3][..], &[3][..]));
     // Nothing shows how many ranks the job has.
     let found = without(3, group().chain(comm(2, &[2, 4], false)));
     let [verdict] = &found.findings[..] else { panic!("{found:#?}") };
-    assert_eq!((verdict.class, verdict.confidence), suspect);
+    assert_eq!((verdict.class, verdict.confidence()), suspect);
     assert_eq!((&verdict.root_ranks[..], &found.silent_ranks[..]), (&[][..], &[][..]));
     assert!(verdict.evidence[0].text.starts_with("there is no input from an unknown rank;"));
     let said = ncclscope_diagnose::text::render(&found, None, None);
@@ -62,5 +62,9 @@ fn two_members_are_not_one_rank() {
     let found = without(3, group.chain(comm(2, &[0, 1, 2, 3], false)));
     let [verdict] = &found.findings[..] else { panic!("{found:#?}") };
     assert_eq!((verdict.class, &verdict.root_ranks[..]), (FindingClass::NotRecorded, &[3][..]));
-    assert!(verdict.title.starts_with("rank 3 and 1 unknown rank: "), "{}", verdict.title);
+    assert!(
+        verdict.title().starts_with("rank 3 and 1 unknown rank make other ranks wait"),
+        "{}",
+        verdict.title()
+    );
 }

@@ -76,7 +76,7 @@ fn transfer(vector: u32, is_send: bool, peer: i32, reached: Option<u8>) -> OpenT
 fn found(table: &Table) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
     let options = Options::default();
     let found = diagnose(&build(table, options.hang), &options).findings;
-    found.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect()
+    found.into_iter().map(|it| (it.class, it.confidence(), it.root_ranks)).collect()
 }
 
 /// The proxy thread is what sees kernels start: where it does not run, that proves nothing.

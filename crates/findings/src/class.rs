@@ -50,6 +50,17 @@ pub enum Confidence {
     Suspect,
 }
 
+impl Confidence {
+    /// `confirmed` or `suspect`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Confidence::Confirmed => "confirmed",
+            Confidence::Suspect => "suspect",
+        }
+    }
+}
+
 /// A part of ncclscope that reports findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {

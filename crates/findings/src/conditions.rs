@@ -78,9 +78,10 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     (C::NotRecorded, "Always suspect."),
     (
         C::SlowRank,
-        "In 25 % of at least 10 steps its own time exceeds the median of its peers by 5 % of the \
-         step (`--threshold`) and by 1 ms. Other ranks wait for it longer than for one another. \
-         The mean over all steps exceeds these limits and 3.5 standard errors.",
+        "In 3 steps or more its own work exceeds that of its peers by 2 % of a step \
+         (`--threshold`), and not by chance (p below 0.01 for all ranks together); or rare long \
+         steps are its own far more often than those of others. Without that excess the steps \
+         would be shorter by 2 %.",
     ),
     (
         C::TransfersSlowed,
@@ -92,13 +93,14 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     ),
     (
         C::SlowLink,
-        "Over at least 20 transfers its time on the wire for a byte exceeds that of comparable \
-         links by 5 MAD and by 25 %, and costs 0.2 % of the run.",
+        "Over at least 20 transfers its time on the wire for a byte exceeds the usual one of \
+         comparable links by 25 %, far beyond their spread, which takes 2 % of the run. \
+         No interface or host explains it better.",
     ),
     (
         C::SlowNic,
-        "Links as in S3 that carry three quarters of a rank's bytes (out, in, or both), to two \
-         peers or more; or in both directions, if it has only one peer.",
+        "Links as in S3: one factor for all links of a rank (out, in, or both) or of a host \
+         explains better which links are slow than these links one by one do.",
     ),
     (
         C::SlowNodePath,

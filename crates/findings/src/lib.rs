@@ -13,21 +13,26 @@ so that the watchdog and `ncclscope diagnose` report the same for the same rank.
 
 mod class;
 mod conditions;
+mod doubt;
 mod faults;
+mod finding;
 mod help;
 mod lookup;
 mod page;
 pub mod patience;
 pub mod rank;
+mod ranks;
 pub mod rules;
 mod serial;
 mod table;
+pub mod words;
 
 pub use class::{Confidence, FindingClass, Tool};
+pub use doubt::{Doubt, confidence};
 pub use faults::{FAULTS, Grade, KnownFault, known_faults};
+pub use finding::{Finding, How, Op, SlowPart, State, Stop};
 pub use help::{CommId, Cost, Evidence, Help, RankLocation};
 pub use lookup::{PAGE, UnknownClass};
 pub use page::page;
 pub use rank::RankState;
 pub use rules::{RankFinding, apply_foreign_rules, apply_rules};
-pub use serial::{describe, describe_class};

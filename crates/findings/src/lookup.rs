@@ -36,10 +36,10 @@ impl FindingClass {
         self.row().code
     }
 
-    /// What is wrong, as the end of a sentence about the ranks.
+    /// What is wrong, as the rest of a sentence about one rank, or about several.
     #[must_use]
-    pub const fn title(self) -> &'static str {
-        self.row().title
+    pub const fn predicate(self, is_one: bool) -> &'static str {
+        if is_one { self.row().title } else { self.row().several }
     }
 
     /// What is observed, and what that means.

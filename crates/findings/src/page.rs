@@ -66,7 +66,7 @@ fn classes(out: &mut String) -> std::fmt::Result {
     writeln!(out, "| --- | --- | --- | --- | --- |")?;
     for class in FindingClass::ALL {
         let link = format!("[{}](#{})", class.name(), anchor(class));
-        let [code, title, verb] = [class.code(), class.title(), class.verb()];
+        let [code, title, verb] = [class.code(), class.predicate(true), class.verb()];
         writeln!(out, "| {code} | {link} | {title} | {} | `{verb}` |", tools(class))?;
     }
     for (class, conditions) in CONDITIONS {

@@ -253,8 +253,8 @@ fn kernel_partly_started(state: &RankState) -> Option<RankFinding> {
         return None;
     }
     let why = format!(
-        "its kernel has started on {started} of {channels} channels: the others find no free SM, \
-         which other work may occupy"
+        "its kernel has started on {started} of {channels} channels: the other ones find no free \
+         SM, which other work may occupy"
     );
     Some(RankFinding::of(FindingClass::KernelPartlyStarted, why))
 }

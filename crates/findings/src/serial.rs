@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Classes in JSON: the code, and also the name where a schema has a field for it.
+//! Findings, doubts and classes in JSON.
 
 use crate::class::{Confidence, FindingClass};
+use crate::doubt::Doubt;
+use crate::finding::{Finding, Op, SlowPart, State};
 use serde_core::de::{Deserialize, Deserializer, Error};
-use serde_core::ser::{Serialize, SerializeStruct, Serializer};
+use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
 impl Serialize for FindingClass {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -19,41 +21,107 @@ impl<'de> Deserialize<'de> for FindingClass {
 
 impl Serialize for Confidence {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(match self {
-            Confidence::Confirmed => "confirmed",
-            Confidence::Suspect => "suspect",
-        })
+        serializer.serialize_str(self.name())
     }
 }
 
-/// The fields of [`describe_class`], and the `advice` of the class.
-///
-/// # Errors
-/// An error of the serializer.
-pub fn describe<S: Serializer>(class: &FindingClass, to: S) -> Result<S::Ok, S::Error> {
-    let mut fields = to.serialize_struct("FindingClass", 5)?;
-    describe_in::<S>(class, &mut fields)?;
-    fields.serialize_field("advice", class.advice())?;
-    fields.end()
+/// Adds `class` (the code), `name`, `verb` and `page` to an object that a class belongs to.
+pub(crate) fn class_entries<M: SerializeMap>(
+    class: FindingClass,
+    fields: &mut M,
+) -> Result<(), M::Error> {
+    fields.serialize_entry("class", class.code())?;
+    fields.serialize_entry("name", class.name())?;
+    fields.serialize_entry("verb", class.verb())?;
+    fields.serialize_entry("page", &class.documentation())
 }
 
-/// The fields `class` (the code), `name`, `verb` and `page` of an object that a class belongs to:
-/// for `#[serde(flatten, serialize_with = "describe_class")]`.
-///
-/// # Errors
-/// An error of the serializer.
-pub fn describe_class<S: Serializer>(class: &FindingClass, to: S) -> Result<S::Ok, S::Error> {
-    let mut fields = to.serialize_struct("FindingClass", 4)?;
-    describe_in::<S>(class, &mut fields)?;
-    fields.end()
+/// The name as `doubt`, the ranks and the figure of the fact, the other class, and the `text`.
+impl Serialize for Doubt {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_map(None)?;
+        fields.serialize_entry("doubt", self.name())?;
+        fields.serialize_entry("lowers", &self.lowers())?;
+        let ranks = self.ranks();
+        if !ranks.is_empty() {
+            fields.serialize_entry("ranks", &ranks)?;
+        }
+        if let Some((name, value)) = self.figure() {
+            fields.serialize_entry(name, &value)?;
+        }
+        if let Doubt::OtherCause(class) = self {
+            fields.serialize_entry("class", class)?;
+        }
+        fields.serialize_entry("text", &self.text())?;
+        fields.end()
+    }
 }
 
-fn describe_in<S: Serializer>(
-    class: &FindingClass,
-    fields: &mut S::SerializeStruct,
-) -> Result<(), S::Error> {
-    fields.serialize_field("class", class.code())?;
-    fields.serialize_field("name", class.name())?;
-    fields.serialize_field("verb", class.verb())?;
-    fields.serialize_field("page", &class.documentation())
+/// Leaves out what is not known, except `since`, `cost` and `lost_share`.
+impl Serialize for Finding {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_map(None)?;
+        class_entries(self.class, &mut fields)?;
+        fields.serialize_entry("advice", self.advice)?;
+        fields.serialize_entry("title", &self.title())?;
+        fields.serialize_entry("confidence", &self.confidence())?;
+        fields.serialize_entry("root_ranks", &self.root_ranks)?;
+        fields.serialize_entry("where", &self.help.places)?;
+        fields.serialize_entry("since", &self.help.since)?;
+        fields.serialize_entry("cost", &self.help.cost)?;
+        some(&mut fields, "edge", self.edge)?;
+        if let Some(comm) = &self.comm {
+            fields.serialize_entry("comm", &comm.comm)?;
+            fields.serialize_entry("comm_name", &comm.name)?;
+            fields.serialize_entry("role", &self.role)?;
+        }
+        some(&mut fields, "op", self.op.as_ref())?;
+        some(&mut fields, "age_ns", self.age_ns)?;
+        some(&mut fields, "root", self.root)?;
+        some(&mut fields, "share", self.share)?;
+        some(&mut fields, "steps", self.steps)?;
+        some(&mut fields, "factor", self.factor)?;
+        some(&mut fields, "comms", Some(&self.comms).filter(|comms| !comms.is_empty()))?;
+        match self.state {
+            State::Hangs => fields.serialize_entry("victims", &self.victims)?,
+            State::Slow => fields.serialize_entry("lost_share", &self.lost_share)?,
+        }
+        fields.serialize_entry("evidence", &self.evidence)?;
+        fields.serialize_entry("alternatives", &self.alternatives())?;
+        fields.serialize_entry("doubts", &self.doubts)?;
+        fields.end()
+    }
+}
+
+/// Adds a value, if it is known.
+fn some<M: SerializeMap>(
+    to: &mut M,
+    name: &'static str,
+    value: Option<impl Serialize>,
+) -> Result<(), M::Error> {
+    value.map_or(Ok(()), |value| to.serialize_entry(name, &value))
+}
+
+/// Leaves out what is not known.
+impl Serialize for Op {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_map(None)?;
+        let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
+        some(&mut fields, "number", self.number)?;
+        some(&mut fields, "func", known(&self.func))?;
+        some(&mut fields, "datatype", known(&self.datatype))?;
+        some(&mut fields, "bytes", self.bytes)?;
+        fields.end()
+    }
+}
+
+/// Leaves out what is not known.
+impl Serialize for SlowPart {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_map(None)?;
+        some(&mut fields, "rank", self.rank)?;
+        some(&mut fields, "dp_rank", self.dp_rank)?;
+        some(&mut fields, "stage", self.stage)?;
+        fields.end()
+    }
 }

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::process::Process;
 use ncclscope_diagnose::input::{InputOptions, live};
 use ncclscope_diagnose::{Diagnosis, Options, diagnose};
-use ncclscope_findings::{Confidence, FindingClass, Help};
+use ncclscope_findings::{Finding, Help};
 use ncclscope_metrics::FindingKey;
 use ncclscope_trace::Identity;
 use ncclscope_trace::vectors::Vector;
@@ -43,16 +43,9 @@ impl Judged {
     /// The verdicts, a line each; if there are none although nothing moves, or ranks may wait
     /// unseen, the reason.
     pub fn lines(&self) -> Vec<String> {
-        let line = |verdict: &ncclscope_diagnose::Verdict| {
-            let suspect = if verdict.confidence == Confidence::Suspect { ", suspect" } else { "" };
-            let class = verdict.class;
-            format!(
-                "{} ({} {}{suspect}): {}",
-                verdict.title,
-                class.code(),
-                class.name(),
-                verdict.advice
-            )
+        let line = |finding: &Finding| {
+            let suspect = if finding.is_suspect() { ", suspect" } else { "" };
+            format!("{} ({}{suspect}): {}", finding.title(), finding.class, finding.advice)
         };
         match self.found.findings.as_slice() {
             [] => self.doubt().into_iter().map(str::to_owned).collect(),
@@ -67,17 +60,12 @@ impl Judged {
     }
 
     fn causes(&self) -> impl Iterator<Item = FindingKey> {
-        self.found.findings.iter().flat_map(|verdict| {
-            let confidence = match verdict.confidence {
-                Confidence::Confirmed => "confirmed",
-                Confidence::Suspect => "suspect",
-            };
-            let key = move |rank| FindingKey { class: verdict.class.name(), confidence, rank };
-            // It only says for whom others wait.
-            let is_known = verdict.class != FindingClass::NotRecorded;
-            let ranks = verdict.root_ranks.iter().copied().filter(move |_| is_known);
-            let none = (!is_known || verdict.root_ranks.is_empty()).then(|| key(None));
-            ranks.take(Help::MOST).map(move |rank| key(Some(rank))).chain(none)
+        self.found.findings.iter().flat_map(|finding| {
+            let confidence = finding.confidence().name();
+            let key = move |rank| FindingKey { class: finding.class.name(), confidence, rank };
+            let ranks = finding.blamed();
+            let none = ranks.is_empty().then(|| key(None));
+            ranks.iter().take(Help::MOST).map(move |&rank| key(Some(rank))).chain(none)
         })
     }
 

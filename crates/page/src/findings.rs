@@ -4,9 +4,7 @@
 use crate::content::Content;
 use crate::section::Section;
 use maud::{Markup, html};
-use ncclscope_diagnose::Verdict;
-use ncclscope_findings::{Confidence, FindingClass, Help};
-use ncclscope_stragglers::finding::Finding;
+use ncclscope_findings::{Finding, Help};
 
 /// Maximum number of ranks of a finding whose locations are named.
 const PLACES: usize = 4;
@@ -17,13 +15,8 @@ const LINES: usize = 24;
 pub(crate) fn section(content: Content<'_>) -> Section {
     let Content { hang, slow, .. } = content;
     let all = hang.findings.len() + slow.findings.len();
-    let cards: Vec<Markup> = hang
-        .findings
-        .iter()
-        .map(verdict)
-        .chain(slow.findings.iter().map(finding))
-        .take(FINDINGS)
-        .collect();
+    let cards: Vec<Markup> =
+        hang.findings.iter().chain(&slow.findings).take(FINDINGS).map(card).collect();
     let remarks: Vec<&str> =
         hang.notes.iter().chain(&slow.quiet).chain(&slow.notes).map(String::as_str).collect();
     Section {
@@ -49,43 +42,24 @@ pub(crate) fn section(content: Content<'_>) -> Section {
     }
 }
 
-fn verdict(verdict: &Verdict) -> Markup {
-    let mut lines: Vec<&str> = verdict.evidence.iter().map(|line| &*line.text).collect();
-    let others: Vec<String> =
-        verdict.alternatives.iter().map(|other| format!("it may also be: {other}")).collect();
-    lines.extend(others.iter().map(String::as_str));
-    let about = (verdict.class, verdict.confidence, verdict.advice);
-    card(about, &verdict.title, &verdict.help, &lines)
-}
-
-fn finding(finding: &Finding) -> Markup {
-    let lines: Vec<&str> = finding.evidence.iter().map(|line| &*line.text).collect();
-    card(
-        (finding.class, finding.confidence, finding.class.advice()),
-        &finding.title,
-        &finding.help,
-        &lines,
-    )
-}
-
-fn card(
-    (class, confidence, advice): (FindingClass, Confidence, &str),
-    title: &str,
-    help: &Help,
-    lines: &[&str],
-) -> Markup {
-    let sure = format!("{confidence:?}").to_lowercase();
+fn card(finding: &Finding) -> Markup {
+    let mut lines: Vec<String> = finding.evidence.iter().map(|line| line.text.clone()).collect();
+    lines.extend(finding.alternatives().iter().map(|other| format!("doubt: {other}")));
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let class = finding.class;
     html! {
         article.finding {
-            h3 { span.code { (class.code()) } " " (title) }
-            p.tags { (class.name()) " · " (sure) }
-            @for (label, text) in facts(help) { p { strong { (label) ": " } (text) } }
-            p { strong { "Next: " } (code(advice)) }
+            h3 { span.code { (class.code()) } " " (finding.title()) }
+            p.tags { (class.name()) " · " (finding.confidence().name()) }
+            @for (label, text) in facts(&finding.help) {
+                p { strong { (label) ": " } (text) }
+            }
+            p { strong { "Next: " } (code(finding.advice)) }
             p { strong { "More: " } code { "ncclscope " (class.verb()) " RUN" } }
             @if !lines.is_empty() {
                 details {
                     summary { "Evidence (" (lines.len()) ")" }
-                    (list(lines))
+                    (list(&lines))
                 }
             }
         }

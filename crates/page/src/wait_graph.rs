@@ -293,12 +293,8 @@ mod tests {
     }
 
     fn hang(roots: &[u32]) -> Diagnosis {
-        let verdict = ncclscope_diagnose::Verdict::new(
-            ncclscope_findings::FindingClass::HostStuck,
-            String::new(),
-            ncclscope_findings::Confidence::Confirmed,
-            roots.into(),
-        );
+        let class = ncclscope_findings::FindingClass::HostStuck;
+        let verdict = ncclscope_findings::Finding::new(class, roots.into());
         Diagnosis {
             schema: "",
             source: String::new(),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Faults that `diagnose` once classified wrongly in some simulated jobs.
 
-use ncclscope_diagnose::{Options, Verdict, diagnose, input};
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_diagnose::{Options, diagnose, input};
+use ncclscope_findings::{Confidence, Finding, FindingClass};
 use ncclscope_simulate::{Fault, Planted, Scenario, Truth, run};
 
 /// A job with this fault.
@@ -12,7 +12,7 @@ fn planted(fault: &str, seed: u64) -> Scenario {
 }
 
 /// The planted fault in a simulated job, and the verdicts from all ranks together.
-fn found(scenario: &Scenario) -> (Truth, Vec<Verdict>) {
+fn found(scenario: &Scenario) -> (Truth, Vec<Finding>) {
     let dir = tempfile::tempdir().unwrap();
     let truth = run(scenario, dir.path()).unwrap().truth;
     let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
@@ -40,7 +40,7 @@ fn what_another_communicators_kernel_follows_on_its_stream_is_no_cause() {
 }
 
 /// Class and ranks of the verdicts.
-fn essence(verdicts: &[Verdict]) -> Vec<(FindingClass, &Vec<u32>)> {
+fn essence(verdicts: &[Finding]) -> Vec<(FindingClass, &Vec<u32>)> {
     verdicts.iter().map(|one| (one.class, &one.root_ranks)).collect()
 }
 
@@ -155,7 +155,7 @@ fn a_kernel_that_did_not_start_in_two_communicators_is_one_finding() {
     (job.ranks, job.per_host, job.tp, job.pp) = (13, 2, 13, 1);
     let (truth, verdicts) = found(&scenario);
     let found: Vec<_> =
-        verdicts.iter().map(|one| (one.class, one.confidence, &one.root_ranks)).collect();
+        verdicts.iter().map(|one| (one.class, one.confidence(), &one.root_ranks)).collect();
     let planted = &truth.verdicts[0].root_ranks;
     assert_eq!(found, [(FindingClass::KernelNotStarted, Confidence::Confirmed, planted)]);
 }
@@ -170,11 +170,11 @@ fn several_gpus_of_a_host_that_do_not_end_have_a_path_between_them() {
         (job.ranks, job.per_host, job.tp, job.pp, job.dp) = (4, 4, 1, 1, 4);
         let (truth, verdicts) = found(&scenario);
         let found: Vec<_> =
-            verdicts.iter().map(|one| (one.class, one.confidence, &one.root_ranks)).collect();
+            verdicts.iter().map(|one| (one.class, one.confidence(), &one.root_ranks)).collect();
         let planted = &truth.verdicts[0].root_ranks;
         let expected = [(FindingClass::KernelNotEnding, Confidence::Suspect, planted)];
         assert_eq!(found, expected, "seed {seed}");
-        assert!(verdicts[0].alternatives[0].contains("(H3c)"), "{verdicts:?}");
+        assert!(verdicts[0].alternatives()[0].contains("(H3c)"), "{verdicts:?}");
     }
 }
 
@@ -186,8 +186,8 @@ fn one_gpu_of_a_host_that_does_not_end_may_miss_its_data() {
     (job.ranks, job.per_host, job.tp, job.pp, job.ep) = (8, 2, 2, 1, 2);
     let (_, verdicts) = found(&scenario);
     let [verdict] = &verdicts[..] else { panic!("{verdicts:?}") };
-    assert_eq!((verdict.class, verdict.confidence), (FindingClass::GpuDead, Confidence::Suspect));
-    assert!(verdict.alternatives[0].contains("between ranks 6-7 (H3d)"), "{verdict:?}");
+    assert_eq!((verdict.class, verdict.confidence()), (FindingClass::GpuDead, Confidence::Suspect));
+    assert!(verdict.alternatives()[0].contains("between ranks 6-7 (H3d)"), "{verdict:?}");
 }
 
 /// A receive of more than is sent never ends, within a host as between hosts.

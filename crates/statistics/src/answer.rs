@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The one test: a unit against its peers or its past, with three answers.
 
-use crate::blocks::{Blocks, Series, known, moments};
+use crate::blocks::{Against, Blocks, Series, known, moments};
 use crate::body::Body;
 use crate::change::Split;
 use crate::limits::Limits;
@@ -9,17 +9,6 @@ use crate::robust::{DEVIATION, median_mad};
 use crate::series::{likeness, winsorised};
 use crate::stalls::Stalls;
 use ncclscope_operations::stats::{count, median, to_u64};
-
-/// What a unit is compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Against {
-    /// The other units in the same blocks.
-    Peers,
-    /// What is usual for each, which the values already lack.
-    Usual,
-    /// Its own earlier blocks. Stalls are not judged, and are no change.
-    Past,
-}
 
 /// What the blocks show of a unit.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The input of the one test: what units cost, block by block.
 
-use crate::answer::Against;
 use crate::robust::median_of_others;
 use ncclscope_operations::stats::count;
+
+/// What a unit is compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Against {
+    /// The other units in the same blocks.
+    Peers,
+    /// What is usual for each, which the values already lack.
+    Usual,
+    /// Its own earlier blocks. Stalls are not judged, and are no change.
+    Past,
+}
 
 /// The excess cost of units in blocks of time, as shares of a step; NaN where it is unknown. Blocks
 /// are in the order of time.

@@ -38,8 +38,8 @@ mod stalls;
 mod tails;
 
 pub use adjust::adjusted;
-pub use answer::{Against, Answer, Effect, Needs, compare_unit, compare_units};
-pub use blocks::Blocks;
+pub use answer::{Answer, Effect, Needs, compare_unit, compare_units};
+pub use blocks::{Against, Blocks};
 pub use limits::Limits;
 pub use rank::{least_p, rank_sum, shift};
 pub use robust::{median, median_mad, median_of_others};

@@ -10,10 +10,11 @@ waiting.
 */
 
 use crate::costs::Repaired;
-use crate::finding::{Finding, SlowPart};
+use crate::finding::Finding;
 use crate::model::{Job, LayoutPosition};
 use crate::replay::Replay;
 use ncclscope_delays::{Charge, Source, Wait};
+use ncclscope_findings::SlowPart;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -229,7 +230,7 @@ impl Key {
     fn root(self, replay: &Replay<'_>, findings: &[Finding]) -> Option<SlowPart> {
         match self {
             Key::Finding(at) => findings[at].root,
-            Key::Worker(at) => Some(SlowPart::of(&replay.job.workers[at as usize])),
+            Key::Worker(at) => Some(SlowPart::from(&replay.job.workers[at as usize])),
             Key::Comm(_) => None,
         }
     }

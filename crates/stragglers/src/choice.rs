@@ -7,9 +7,9 @@ communicator, and what it does between operations counts as its own work: withou
 other ranks, communicators or functions that sum would be wrong. So these choose among the findings.
 */
 
-use crate::finding::Finding;
 use crate::model::{Collective, Job};
 use crate::report::{ArriverRow, SlowReport};
+use ncclscope_findings::Finding;
 use ncclscope_operations::Filter;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -125,9 +125,8 @@ fn concerns(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::finding::SlowPart;
     use crate::model::{Collective, EndSync, P2pBatch, Part, Worker};
-    use ncclscope_findings::{CommId, FindingClass};
+    use ncclscope_findings::{CommId, FindingClass, SlowPart};
     use ncclscope_operations::stats::to_f64;
 
     fn part(start: f64) -> Part {
@@ -189,10 +188,13 @@ mod tests {
             roles: BTreeMap::from([("0x1f \"tp\"".to_owned(), "tp".to_owned())]),
             ..Job::default()
         };
-        let slow = Finding { root_ranks: vec![1], ..Finding::of(FindingClass::SlowRank) };
+        let slow = Finding::new(FindingClass::SlowRank, vec![1]);
         let comm_texts = vec!["0x1f \"tp\"".to_owned()];
-        let link =
-            Finding { edge: Some([0, 1]), comm_texts, ..Finding::of(FindingClass::SlowLink) };
+        let link = Finding {
+            edge: Some([0, 1]),
+            comm_texts,
+            ..Finding::new(FindingClass::SlowLink, Vec::new())
+        };
         let found = [slow, link];
         let row = |rank| ArriverRow {
             comm: CommId::default(),

@@ -14,7 +14,7 @@ use crate::clock::Clocks;
 use crate::finding::Finding;
 use crate::model::Job;
 use crate::steps::{Step, Steps};
-use ncclscope_findings::{Confidence, Evidence};
+use ncclscope_findings::Doubt;
 use ncclscope_operations::human;
 use ncclscope_operations::stats::median;
 use std::collections::BTreeMap;
@@ -93,33 +93,26 @@ pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
 
 /// Why the causes of waiting are uncertain in traces: ranks have none, the traces do not show what
 /// belongs together, or there is communication beside NCCL.
-pub(crate) fn doubts(job: &Job) -> Vec<String> {
+pub(crate) fn doubts(job: &Job) -> Vec<Doubt> {
     let mut doubts = Vec::new();
     if job.is_of_traces && !job.unrecorded.is_empty() {
         let count: u64 = job.unrecorded.iter().map(|(a, b)| u64::from(b - a) + 1).sum();
         let of = job.workers.len() as u64 + count;
-        let ranks = names(&job.unrecorded);
-        doubts.push(format!("{ranks} may be the cause: no trace of {count} of {of} ranks"));
+        doubts.push(Doubt::TracesMissing(job.unrecorded.clone(), of));
     }
     if job.is_matched_by_time {
-        doubts.push(
-            "which kernels are one collective follows from their order and times alone".into(),
-        );
+        doubts.push(Doubt::MatchedByTime);
     }
-    let beside = |what| format!("communication beside NCCL is not judged, and may be why: {what}");
-    doubts.extend(job.beside.as_ref().map(beside));
+    doubts.extend(job.beside.clone().map(Doubt::BesideNccl));
     doubts
 }
 
-/// Lowers findings that name a rank to suspicions if there are such doubts. A trace does not show
+/// Adds these doubts to findings that name a rank. A trace does not show
 /// whom a rank sends to or receives from, so that it may have waited for a rank without a trace.
 pub(crate) fn doubt(job: &Job, findings: &mut [Finding]) {
     let doubts = doubts(job);
     for finding in findings.iter_mut().filter(|finding| !finding.root_ranks.is_empty()) {
-        for why in &doubts {
-            finding.confidence = Confidence::Suspect;
-            finding.evidence.push(Evidence::about(finding.class, why.clone()));
-        }
+        finding.doubts.extend(doubts.iter().cloned());
     }
 }
 

@@ -17,7 +17,7 @@ use crate::limits::Limits;
 use crate::model::{Collective, Job, Part};
 use crate::onset::Onset;
 use crate::waits::on_clock;
-use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_findings::{Doubt, Evidence, FindingClass};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, median};
 use ncclscope_statistics::{median_mad, median_of_others};
@@ -195,11 +195,11 @@ fn drifted(job: &Job, slower: Vec<SlowedClass>, span: f64, limits: &Limits) -> O
     let (many, few): (Vec<_>, Vec<_>) = slower.into_iter().partition(|it| it.before >= FEWEST);
     if seen(&many) as u64 >= limits.min_samples {
         let is_costly = most_lost(job, &many) >= limits.min_extra * span;
-        return is_costly.then(|| slowed(job, &many, Confidence::Confirmed));
+        return is_costly.then(|| slowed(job, &many, None));
     }
     let apart: Vec<_> = many.into_iter().chain(few).filter(|it| it.is_apart).collect();
     let is_enough = seen(&apart) >= FEW.1 && most_lost(job, &apart) >= APART.1 * span;
-    is_enough.then(|| slowed(job, &apart, Confidence::Suspect))
+    is_enough.then(|| slowed(job, &apart, Some(Doubt::FewSamples)))
 }
 
 /// Time from which transfers take longer than `limit`.
@@ -225,7 +225,7 @@ fn high(samples: &[Sample]) -> f64 {
 }
 
 /// One finding for all slowed classes, because the likely cause is one network or one switch.
-fn slowed(job: &Job, slower: &[SlowedClass], confidence: Confidence) -> Finding {
+fn slowed(job: &Job, slower: &[SlowedClass], doubt: Option<Doubt>) -> Finding {
     let factors = slower.iter().map(|it| it.now / it.usual);
     let comms: BTreeSet<&String> = slower.iter().map(|it| &job.classes[it.class].comm).collect();
     let line = |it: &SlowedClass| {
@@ -246,7 +246,7 @@ fn slowed(job: &Job, slower: &[SlowedClass], confidence: Confidence) -> Finding 
             "transfers became slower during the run, on {}",
             human::count(comms.len(), "communicator")
         ),
-        confidence,
+        doubts: doubt.into_iter().collect(),
         factor: median(&mut factors.collect::<Vec<_>>()),
         // The median, because with many classes some look early or late by chance.
         onset: median(&mut slower.iter().filter_map(|it| it.since).collect::<Vec<_>>())
@@ -383,8 +383,8 @@ fn slow_path(job: &Job, slow: &[&ClassTime<'_>], usual: f64, span: f64) -> Findi
     let extra = |one: &&ClassTime<'_>| count(one.list.len()) * (one.usual - usual);
     let onsets = slow.iter().filter_map(|one| first(one.list, (usual * one.usual).sqrt()));
     Finding {
-        title: FindingClass::SlowNodePath.title().into(),
-        confidence: Confidence::Suspect,
+        title: "a path between GPUs is slow: NVLink, PCIe or shared memory".into(),
+        doubts: vec![Doubt::OtherCause(FindingClass::GpuNotConsuming)],
         factor: Some(slow.iter().map(|one| one.usual).fold(0.0, f64::max) / usual),
         most_lost_share: (span > 0.0).then(|| slow.iter().map(extra).fold(0.0, f64::max) / span),
         onset: median(&mut onsets.collect::<Vec<_>>()).map(Onset::Job),
@@ -441,7 +441,6 @@ fn reconfigured(job: &Job, clocks: &Clocks, limits: &Limits) -> Option<Finding> 
         changes.values().flatten().map(|&class| &job.classes[class].comm).collect();
     Some(Finding {
         title: "NCCL runs collectives differently than at first".into(),
-        confidence: Confidence::Confirmed,
         onset: onsets.into_iter().reduce(f64::min).map(Onset::Job),
         comm_texts: comms.into_iter().cloned().collect(),
         evidence: changes.iter().map(line).collect(),

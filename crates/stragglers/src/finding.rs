@@ -6,27 +6,10 @@ puts them together.
 
 use crate::model::Worker;
 use crate::onset::Onset;
-use ncclscope_findings::{CommId, Confidence, Evidence, FindingClass, Help};
-use serde::Serialize;
+use ncclscope_findings::{CommId, Doubt, Evidence, FindingClass, Help, How, SlowPart, State};
 
-/// The slow part of a job: a worker, a stage or a data-parallel rank, as the input names it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub struct SlowPart {
-    /// Rank in the job.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rank: Option<u32>,
-    /// Data-parallel rank.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub dp_rank: Option<u32>,
-    /// Pipeline stage.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stage: Option<u32>,
-}
-
-impl SlowPart {
-    /// A worker.
-    #[must_use]
-    pub fn of(worker: &Worker) -> SlowPart {
+impl From<&Worker> for SlowPart {
+    fn from(worker: &Worker) -> SlowPart {
         match worker.cell {
             Some(cell) => {
                 SlowPart { rank: None, dp_rank: Some(cell.dp_rank), stage: Some(cell.stage) }
@@ -34,75 +17,57 @@ impl SlowPart {
             None => SlowPart { rank: Some(worker.rank), ..SlowPart::default() },
         }
     }
-
-    pub(crate) fn stage(stage: u32) -> SlowPart {
-        SlowPart { stage: Some(stage), ..SlowPart::default() }
-    }
-
-    pub(crate) fn dp_rank(dp_rank: u32) -> SlowPart {
-        SlowPart { dp_rank: Some(dp_rank), ..SlowPart::default() }
-    }
-
-    /// The part as text.
-    #[must_use]
-    pub fn name(&self) -> String {
-        let words = [("rank", self.rank), ("DP rank", self.dp_rank), ("stage", self.stage)];
-        let words = words.iter().filter_map(|(word, n)| n.map(|n| format!("{word} {n}")));
-        words.collect::<Vec<_>>().join(", ")
-    }
 }
 
-/// Something that makes the job slow.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Finding {
-    /// The class: in JSON `class`, its code, `name`, `advice` and `page`.
-    #[serde(flatten, serialize_with = "ncclscope_findings::describe")]
-    pub class: FindingClass,
+/// Something that makes the job slow, while the detectors work on it: with what they need to make a
+/// [`ncclscope_findings::Finding`] of it.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Finding {
+    pub(crate) class: FindingClass,
     /// The finding in one sentence.
-    pub title: String,
-    /// How certain the finding is.
-    pub confidence: Confidence,
-    /// The slow part of the job, for S1, S7, S8 and N5.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub root: Option<SlowPart>,
-    /// The ranks at fault, in the job; empty if no rank in particular is.
-    pub root_ranks: Vec<u32>,
-    /// Where the root ranks run, since when, and the cost: `where`, `since` and `cost`.
-    #[serde(flatten)]
-    pub help: Help,
+    pub(crate) title: String,
+    /// Why it may be wrong.
+    pub(crate) doubts: Vec<Doubt>,
+    pub(crate) root: Option<SlowPart>,
+    pub(crate) root_ranks: Vec<u32>,
+    pub(crate) help: Help,
     /// When it was first seen, for `since`.
-    #[serde(skip)]
     pub(crate) onset: Option<Onset>,
-    /// True if it was first seen in the first recorded step, so that it may have begun before.
-    #[serde(skip)]
-    pub is_from_first_step: bool,
-    /// Sender and receiver of a slow link.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub edge: Option<[u32; 2]>,
-    /// The share of all waiting that it causes; `None` if that is unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
-    /// S1, N5: excess own time as a share of the steps; S8: as a share of the run. `None` if
-    /// unknown.
-    pub lost_share: Option<f64>,
+    pub(crate) is_from_first_step: bool,
+    pub(crate) edge: Option<[u32; 2]>,
+    pub(crate) share: Option<f64>,
+    pub(crate) lost_share: Option<f64>,
     /// Upper bound of the cost. S3 to S5: as a share of the run, because the job may do something
     /// else meanwhile. S2: the share of a step by which steps are longer since the onset.
-    #[serde(skip)]
-    pub most_lost_share: Option<f64>,
-    /// S1: the number of steps that exceed the limits.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub steps: Option<usize>,
-    /// S2 to S5: the slowdown factor.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub factor: Option<f64>,
-    /// The communicators concerned.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub comms: Vec<CommId>,
+    pub(crate) most_lost_share: Option<f64>,
+    pub(crate) steps: Option<usize>,
+    pub(crate) factor: Option<f64>,
+    pub(crate) comms: Vec<CommId>,
     /// The communicators concerned, in words.
-    #[serde(skip)]
     pub(crate) comm_texts: Vec<String>,
-    /// The evidence for the finding.
-    pub evidence: Vec<Evidence>,
+    pub(crate) evidence: Vec<Evidence>,
+}
+
+impl From<Finding> for ncclscope_findings::Finding {
+    fn from(of: Finding) -> ncclscope_findings::Finding {
+        ncclscope_findings::Finding {
+            state: State::Slow,
+            how: How::Said(of.title),
+            doubts: of.doubts,
+            root: of.root,
+            help: of.help,
+            is_from_first_step: of.is_from_first_step,
+            edge: of.edge,
+            share: of.share,
+            lost_share: of.lost_share,
+            steps: of.steps,
+            factor: of.factor,
+            comms: of.comms,
+            comm_texts: of.comm_texts,
+            evidence: of.evidence,
+            ..ncclscope_findings::Finding::new(of.class, of.root_ranks)
+        }
+    }
 }
 
 impl Finding {
@@ -135,7 +100,7 @@ impl Finding {
         Finding {
             class,
             title: String::new(),
-            confidence: Confidence::default(),
+            doubts: Vec::new(),
             root: None,
             root_ranks: Vec::new(),
             help: Help::default(),

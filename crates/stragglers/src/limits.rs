@@ -18,17 +18,15 @@ pub struct Limits {
     pub min_short: f64,
     /// S8: the ratio to the others' median of that time to the rest of the run.
     pub short_factor: f64,
-    /// S2 to S5: the distance from the median, in median absolute deviations.
+    /// S2, S5: the distance from the median, in median absolute deviations.
     pub mads: f64,
-    /// S3, S4: the ratio to the usual time per byte.
-    pub edge_factor: f64,
     /// S2, S5: the ratio to the usual time.
     pub drift_factor: f64,
     /// S2 to S6: the number of operations or transfers.
     pub min_samples: u64,
-    /// S3 to S5: the number of others to compare with.
+    /// S5: the number of others to compare with.
     pub min_peers: usize,
-    /// S2 to S5: the lost time, as a share of the run.
+    /// S2, S5: the lost time, as a share of the run.
     pub min_extra: f64,
 }
 
@@ -43,7 +41,6 @@ impl Default for Limits {
             min_short: 0.05,
             short_factor: 3.0,
             mads: 5.0,
-            edge_factor: 1.25,
             drift_factor: 1.1,
             min_samples: 20,
             min_peers: 2,

@@ -21,8 +21,8 @@ use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, LinkTraffic};
 use crate::pace::Paces;
-use crate::slow_links::{SlowEdge, link_finding, nic_finding, paced_finding};
-use ncclscope_findings::Confidence;
+use crate::slow_links::{SlowEdge, Unit, link_finding, nic_finding, paced_finding};
+use ncclscope_findings::Doubt;
 use ncclscope_operations::stats::{count, median, to_f64, to_u64};
 use ncclscope_statistics::{Against, Answer, Blocks, compare_units};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,11 +39,13 @@ const SPREAD: f64 = 0.05;
 /// With fewer comparable links their spread is not known.
 const MANY: usize = 8;
 /// Slower by less is not looked for.
-const FACTOR: f64 = 1.15;
+const FACTOR: f64 = 1.25;
 /// Most that one link can say for a unit, nats: one that is very slow does not outvote many.
 const BOUND: f64 = 50.0;
 /// A unit must explain so much more than it takes to name it, nats.
 const ENOUGH: f64 = 6.0;
+/// One in so many of its bytes may be of pieces that do not show whether a unit is slow.
+const UNKNOWN: f64 = 4.0;
 /// Converts a median deviation into a standard deviation.
 const DEVIATION: f64 = 1.4826;
 
@@ -67,21 +69,6 @@ struct Flow {
 /// Comparable links.
 struct Pool {
     flows: Vec<Flow>,
-}
-
-/// What may be slow.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum Unit<'a> {
-    /// All links of a worker.
-    Card(usize),
-    /// Its outgoing links.
-    Out(usize),
-    /// Its incoming links.
-    In(usize),
-    /// From one worker to another one.
-    Link(usize, usize),
-    /// All links of a machine.
-    Host(&'a str),
 }
 
 /// The slow links of a job that took `span` ns, and those that could not be judged.
@@ -215,9 +202,8 @@ impl<'a> Search<'a> {
         slowness.sort_unstable_by(f64::total_cmp);
         // Nearly all links of a slow interface are slow.
         let factor = *slowness.get(slowness.len().saturating_sub(1) / 4)?;
-        let better = |&at: &usize| {
-            loss(self.left[at]) - loss(self.left[at] - factor / self.spreads[at])
-        };
+        let better =
+            |&at: &usize| loss(self.left[at]) - loss(self.left[at] - factor / self.spreads[at]);
         let gain = flows.iter().map(better).sum::<f64>() - self.name(*unit);
         (factor >= FACTOR.ln()).then_some((factor, gain))
     }
@@ -245,7 +231,8 @@ impl<'a> Search<'a> {
     }
 
     fn explain(mut self) -> Explained<'a> {
-        let mut gains: Vec<Option<(f64, f64)>> = self.units.iter().map(|it| self.gain(it)).collect();
+        let mut gains: Vec<Option<(f64, f64)>> =
+            self.units.iter().map(|it| self.gain(it)).collect();
         let mut of_flow: Vec<Vec<usize>> = vec![Vec::new(); self.left.len()];
         for (unit, (_, flows)) in self.units.iter().enumerate() {
             flows.iter().for_each(|&flow| of_flow[flow].push(unit));
@@ -294,7 +281,8 @@ fn units<'a>(job: &'a Job, pools: &[Pool]) -> (Vec<(Unit<'a>, Vec<usize>)>, [f64
         });
         let hosts: BTreeSet<Unit<'_>> =
             ends.into_iter().filter(|machine| !machine.is_empty()).map(Unit::Host).collect();
-        let of = [Unit::Card(src), Unit::Card(dst), Unit::Out(src), Unit::In(dst), Unit::Link(src, dst)];
+        let of =
+            [Unit::Card(src), Unit::Card(dst), Unit::Out(src), Unit::In(dst), Unit::Link(src, dst)];
         for unit in of.into_iter().chain(hosts) {
             units.entry(unit).or_default().push(at);
             links.entry(unit).or_default().insert((src, dst));
@@ -309,57 +297,57 @@ fn units<'a>(job: &'a Job, pools: &[Pool]) -> (Vec<(Unit<'a>, Vec<usize>)>, [f64
     });
     let ln = |number: usize| count(number.max(1)).ln();
     let ranks = workers.values().map(BTreeSet::len).sum();
-    let names =
-        [ln(ranks), ln(2 * ranks), 2.0 * ln(ranks), ln(workers.len()), ln(all) / 2.0];
+    let names = [ln(ranks), ln(2 * ranks), 2.0 * ln(ranks), ln(workers.len()), ln(all) / 2.0];
     (units.into_iter().collect(), names)
+}
+
+/// A flow with what its pool shows of it.
+struct Judged<'a> {
+    flow: &'a Flow,
+    usual: f64,
+    slowness: f64,
+    is_sure: bool,
+    is_paced: bool,
 }
 
 impl Explained<'_> {
     /// The units that may cost the run of `span` ns what matters.
     fn findings(&self, job: &Job, pools: &[Pool], (span, limits): (f64, &Limits)) -> Vec<Finding> {
-        let places = pools.iter().enumerate();
-        let places: Vec<(usize, &Flow)> =
-            places.flat_map(|(pool, of)| of.flows.iter().map(move |flow| (pool, flow))).collect();
-        let sure: Vec<Vec<bool>> =
-            pools.iter().zip(&self.usual).map(|(pool, usual)| pool.surely_slow(job, *usual, limits)).collect();
-        let paces: Vec<Paces> = pools.iter().map(|pool| Paces::of(pool.edges(job))).collect();
-        let mut first = vec![0; pools.len()];
-        for at in 1..pools.len() {
-            first[at] = first[at - 1] + pools[at - 1].flows.len();
-        }
-        let mut found = Vec::new();
-        for (units, flows) in &self.found {
-            let slow = flows.iter().map(|&at| (at, places[at].0, places[at].1));
-            let slow = slow.filter(|(_, pool, flow)| flow.slowness(self.usual[*pool]) >= FACTOR.ln());
-            let mut edges = Vec::new();
-            let mut is_paced = true;
-            let shown = |is_shown: bool| -> f64 {
-                let of = flows.iter().map(|&at| (places[at].0, places[at].1));
-                let of = of.filter(|(pool, of)| is_shown || of.slowness(self.usual[*pool]).is_nan());
-                of.map(|(_, flow)| flow.bytes).sum()
-            };
-            for (at, pool, flow) in slow {
-                let usual = self.usual[pool];
-                let is_sure = sure[pool][at - first[pool]];
-                edges.extend(flow.edges.iter().map(|&at| SlowEdge { at, usual, is_sure }));
-                is_paced &= flow.edges.iter().all(|&at| paces[pool].explain(&job.edges[at], usual));
-            }
-            let mut finding = match units[..] {
-                [Unit::Link(src, dst)] if is_paced => paced_finding(job, (src, dst), &edges, span),
-                [Unit::Link(src, dst)] => link_finding(job, (src, dst), &edges, span),
-                _ => nic_finding(job, units, &edges, span),
-            };
-            if finding.most_lost_share.is_none_or(|most| most < limits.test.least_cost) {
-                continue;
-            }
+        let of_pools = pools.iter().zip(&self.usual);
+        let judged = of_pools.flat_map(|(pool, &usual)| pool.judged(job, usual, limits));
+        let judged: Vec<Judged<'_>> = judged.collect();
+        let finding = |(units, flows): &(Vec<Unit<'_>>, Vec<usize>)| {
+            let flows = || flows.iter().map(|&at| &judged[at]);
+            let slow: Vec<&Judged<'_>> = flows().filter(|of| of.slowness >= FACTOR.ln()).collect();
+            let mut finding = of_unit(job, units, &slow, span);
+            let is_costly =
+                finding.most_lost_share.is_some_and(|most| most >= limits.test.least_cost);
+            let all: f64 = flows().map(|of| of.flow.bytes).sum();
+            let unknown = flows().filter(|of| of.slowness.is_nan()).map(|of| of.flow.bytes);
             // Whether its other links are slow, and what they cost, is unknown.
-            if 4.0 * shown(false) > shown(true) {
-                finding.confidence = Confidence::Suspect;
+            if UNKNOWN * unknown.sum::<f64>() > all {
+                finding.doubts = vec![Doubt::FewPeers];
                 finding.most_lost_share = None;
             }
-            found.push(finding);
+            is_costly.then_some(finding)
+        };
+        self.found.iter().filter_map(finding).collect()
+    }
+}
+
+/// The finding about units with the same links, of which these are slow.
+fn of_unit(job: &Job, units: &[Unit<'_>], slow: &[&Judged<'_>], span: f64) -> Finding {
+    let edges = slow.iter().flat_map(|of| {
+        let edge = |&at: &usize| SlowEdge { at, usual: of.usual, is_sure: of.is_sure };
+        of.flow.edges.iter().map(edge)
+    });
+    let edges: Vec<SlowEdge> = edges.collect();
+    match *units {
+        [Unit::Link(src, dst)] if slow.iter().all(|of| of.is_paced) => {
+            paced_finding(job, (src, dst), &edges, span)
         }
-        found
+        [Unit::Link(src, dst)] => link_finding(job, (src, dst), &edges, span),
+        _ => nic_finding(job, units, &edges, span),
     }
 }
 
@@ -368,8 +356,19 @@ impl Pool {
         self.flows.iter().flat_map(|flow| &flow.edges).map(|&at| &job.edges[at])
     }
 
-    /// Whether each flow, if it is slow, is surely so: among many the spread shows what chance does,
-    /// among few the blocks of time.
+    fn judged(&self, job: &Job, usual: f64, limits: &Limits) -> Vec<Judged<'_>> {
+        let paces = Paces::of(self.edges(job));
+        let flows = self.flows.iter().zip(self.surely_slow(job, usual, limits));
+        let judged = flows.map(|(flow, is_sure)| {
+            let is_paced = |&at: &usize| paces.explain(&job.edges[at], usual);
+            let (slowness, is_paced) = (flow.slowness(usual), flow.edges.iter().all(is_paced));
+            Judged { flow, usual, slowness, is_sure, is_paced }
+        });
+        judged.collect()
+    }
+
+    /// Whether each flow, if it is slow, is surely so: among many the spread shows what chance
+    /// does, among few the blocks of time.
     fn surely_slow(&self, job: &Job, usual: f64, limits: &Limits) -> Vec<bool> {
         if self.flows.len() >= MANY {
             return vec![true; self.flows.len()];
@@ -385,12 +384,6 @@ impl Pool {
         let answers = compare_units(&blocks, Against::Usual, &limits.test);
         answers.iter().map(Answer::is_slow).collect()
     }
-}
-
-/// How sure a finding is.
-pub(crate) fn confidence(slow: &[SlowEdge]) -> Confidence {
-    let is_sure = slow.iter().any(|edge| edge.is_sure);
-    if is_sure { Confidence::Confirmed } else { Confidence::Suspect }
 }
 
 #[cfg(test)]
@@ -471,9 +464,9 @@ mod tests {
                 ..flow(&(rank, (rank + 1) % 16, false))
             }));
             let all = findings(&job).into_iter();
-            all.map(|one| (one.class, one.root_ranks, one.confidence)).collect::<Vec<_>>()
+            all.map(|one| (one.class, one.root_ranks, one.doubts)).collect::<Vec<_>>()
         };
-        assert_eq!(found(48 << 10), [(FindingClass::SlowNic, vec![0], Confidence::Suspect)]);
+        assert_eq!(found(48 << 10), [(FindingClass::SlowNic, vec![0], vec![Doubt::FewPeers])]);
         let all = found(1 << 20);
         assert!(all.len() == 4 && all.iter().all(|one| one.0 == FindingClass::SlowLink), "{all:?}");
     }
@@ -592,7 +585,11 @@ mod tests {
         let found = findings(&job);
         let took = start.elapsed();
         assert_eq!(found.len(), 250, "{:?}", found.first());
-        assert!(found.iter().all(|one| one.class == FindingClass::SlowNic && one.root_ranks[0] % 4 == 0));
+        assert!(
+            found
+                .iter()
+                .all(|one| one.class == FindingClass::SlowNic && one.root_ranks[0] % 4 == 0)
+        );
         // To judge every unit again for each finding would take minutes.
         assert!(took.as_secs() < 20, "{took:?}");
     }

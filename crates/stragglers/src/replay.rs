@@ -111,7 +111,7 @@ impl<'a> Operations<'a, '_> {
     /// When each part of collectives, and then each batch, ends for its worker, in the order of the
     /// job. A batch ends when the GPU does other work: what it sent may still be in the proxy's
     /// buffers. An operation that seems to end just after the next one began, within the error of
-    /// the clocks, ended before it: those of two communicators of one GPU are converted in two ways.
+    /// the times ([`ONE_GPU`]), ended before it.
     fn ends(&self) -> Vec<f64> {
         let error = |part: &Part| ONE_GPU.max(PART * (part.end - part.start));
         let collectives = self.job.collectives.iter().zip(&self.steps.of_collective);

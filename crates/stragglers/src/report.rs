@@ -10,7 +10,7 @@ use crate::causes::{Cause, Causes};
 use crate::clock::Clocks;
 use crate::coverage::{Known, known};
 use crate::details::Details;
-use crate::finding::{Finding, SlowPart};
+use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
@@ -20,7 +20,7 @@ use crate::unjudged::{Unjudged, busiest};
 use crate::waits::{LastArriver, last_arrivers};
 use crate::{costs, coverage, drift, network, shared_gpu, shortage, stalls, work};
 use jiff::Timestamp;
-use ncclscope_findings::{CommId, Confidence, Cost, Evidence, FindingClass, Help, RankLocation};
+use ncclscope_findings::{CommId, Cost, Doubt, FindingClass, Help, RankLocation, SlowPart};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, median, to_f64, to_u64};
 use serde::Serialize;
@@ -98,7 +98,7 @@ pub struct SlowReport {
     /// The steps.
     pub steps: Vec<StepRow>,
     /// The findings, worst first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ncclscope_findings::Finding>,
     /// What ranks wait for longer than they would among its peers, worst first.
     pub causes: Vec<Cause>,
     /// The share of the waiting that is usual: ranks wait for one another in every job. `None`
@@ -200,7 +200,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         steps: rows(job, &causes, &list, &places),
         unjudged,
         quiet: quiet(job, &clocks, (&known, list.len())),
-        findings,
+        findings: findings.into_iter().map(ncclscope_findings::Finding::from).collect(),
         usual_share: causes.usual_share,
         variation_share: causes.variation,
         clock: clock_row(job, &clocks),
@@ -313,11 +313,7 @@ fn doubt_ends(findings: &mut Vec<Finding>) {
     };
     findings.sort_by_key(|of| link(of).is_some());
     for finding in findings {
-        if let Some([src, dst]) = link(finding) {
-            finding.confidence = Confidence::Suspect;
-            let text = format!("the slow link from rank {src} to rank {dst} may be why");
-            finding.evidence.push(Evidence::about(finding.class, text));
-        }
+        finding.doubts.extend(link(finding).map(Doubt::SlowLinkThere));
     }
 }
 
@@ -429,7 +425,7 @@ fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
             comm: job.comm_id(&class.comm),
             comm_text: class.comm.clone(),
             func: class.func.clone(),
-            last: last.worker.map(|worker| SlowPart::of(&job.workers[worker])),
+            last: last.worker.map(|worker| SlowPart::from(&job.workers[worker])),
             late_ns: to_u64(last.late),
         }
     };
@@ -451,7 +447,7 @@ fn quiet(job: &Job, clocks: &Clocks, (known, steps): (&[Vec<Known>], usize)) -> 
         );
     }
     let doubts = coverage::doubts(job).into_iter();
-    quiet.extend(doubts.map(|why| format!("who makes the others wait: {why}")));
+    quiet.extend(doubts.map(|why| format!("who makes the others wait: {}", why.text())));
     if steps < BLOCKS {
         quiet.push(format!(
             "{} too few to call a rank slow: at least {BLOCKS} are needed",

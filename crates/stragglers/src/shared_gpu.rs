@@ -4,14 +4,10 @@
 
 use crate::finding::Finding;
 use crate::model::{Job, Worker};
-use ncclscope_findings::{Confidence, Evidence, FindingClass};
-use ncclscope_operations::human;
+use ncclscope_findings::{Doubt, FindingClass};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum number of ranks that are named.
-const NAMED: usize = 4;
-
-/// Lowers findings about slow ranks and GPUs to suspicions if the rank shares its GPU, because the
+/// Doubts findings about slow ranks and GPUs if the rank shares its GPU, because the
 /// time may be lost to another rank's kernels.
 pub(crate) fn doubt(job: &Job, findings: &mut [Finding]) {
     let mut gpus: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
@@ -30,13 +26,8 @@ pub(crate) fn doubt(job: &Job, findings: &mut [Finding]) {
         let Some((gpu, ranks)) = gpus.iter().find(|(_, ranks)| ranks.contains(rank)) else {
             continue;
         };
-        let ranks = human::ranges(ranks.iter().copied());
-        let text = format!(
-            "ranks {} share one GPU ({gpu}): their kernels take turns, which may be why",
-            human::list_of_ranges(&ranks, NAMED)
-        );
-        finding.confidence = Confidence::Suspect;
-        finding.evidence.push(Evidence::of(finding.class, *rank, text));
+        let ranks = ranks.iter().copied().collect();
+        finding.doubts.push(Doubt::SharedGpu(ranks, (*gpu).to_owned()));
     }
 }
 
@@ -49,17 +40,14 @@ mod tests {
         let worker = |(rank, gpu): (u32, &str)| Worker { gpu: gpu.into(), ..Worker::new(rank, "") };
         let workers = [(0, "GPU-a"), (1, "GPU-b"), (2, "GPU-a"), (3, ""), (4, "")].map(worker);
         let job = Job { workers: workers.into(), ..Job::default() };
-        let finding = |rank| Finding {
-            root_ranks: vec![rank],
-            confidence: Confidence::Confirmed,
-            ..Finding::of(FindingClass::SlowRank)
-        };
+        let finding =
+            |rank| Finding { root_ranks: vec![rank], ..Finding::of(FindingClass::SlowRank) };
         let mut found: Vec<Finding> = (0..5).map(finding).collect();
         doubt(&job, &mut found);
         let suspected: Vec<bool> =
-            found.iter().map(|one| one.confidence == Confidence::Suspect).collect();
+            found.iter().map(|one| one.doubts.iter().any(Doubt::lowers)).collect();
         assert_eq!(suspected, [true, false, true, false, false]);
         let text = "ranks 0, 2 share one GPU (GPU-a): their kernels take turns, which may be why";
-        assert_eq!(found[2].evidence[0].text, text);
+        assert_eq!(found[2].doubts[0].text(), text);
     }
 }

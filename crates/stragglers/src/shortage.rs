@@ -14,11 +14,11 @@ a process in such a time say nothing about a link ([`crate::input`] leaves them 
 rank is the effect.
 */
 
-use crate::finding::{Finding, SlowPart};
+use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{CpuShortage, Job};
 use crate::onset::Onset;
-use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
 use ncclscope_operations::human;
 use ncclscope_statistics::median_of_others;
 
@@ -111,17 +111,15 @@ pub(crate) fn doubt(job: &Job, limits: &Limits, findings: &mut Vec<Finding>) -> 
             _ => (false, false),
         };
         let rank = job.workers[of.worker].rank;
-        let waited = format!("rank {rank} was ready and did not run for {:.0} %", 100.0 * share);
         if is_link {
             let title = &finding.title;
             notes.push(format!(
-                "{title}, by less time than its end waited for processors: {waited}"
+                "{title}, by less time than its end waited for processors: rank {rank} was ready \
+                 and did not run for {:.0} %",
+                100.0 * share
             ));
         } else if is_doubtful {
-            finding.confidence = Confidence::Suspect;
-            let text = format!("{waited} of the time: its machine is busy, which may be why");
-            let line = Evidence::of(finding.class, rank, text);
-            finding.evidence.push(line.with([("delayed_share", share)]));
+            finding.doubts.push(Doubt::BusyMachine(rank, share));
         }
         !is_link
     });
@@ -141,7 +139,7 @@ fn longest<'a>(job: &'a Job, finding: &Finding) -> Option<(&'a CpuShortage, f64)
 }
 
 fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
-    let (of, root) = (starved.of, SlowPart::of(&job.workers[starved.of.worker]));
+    let (of, root) = (starved.of, SlowPart::from(&job.workers[starved.of.worker]));
     let what = match starved.sign {
         Sign::Late => format!("its timers were late, the worst by {}", human::duration(of.longest)),
         Sign::Delayed => "a thread of it was ready and did not run".into(),
@@ -164,7 +162,6 @@ fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
     }
     Finding {
         title: format!("{} is short of processor time, or was paused", root.name()),
-        confidence: Confidence::Confirmed,
         root: Some(root),
         root_ranks: vec![rank],
         lost_share: Some(starved.share),
@@ -178,6 +175,7 @@ fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
 mod tests {
     use super::*;
     use crate::model::Worker;
+    use ncclscope_findings::{Confidence, confidence as of_doubts};
 
     /// The ranks found, worst first, for these shares of late timers and delayed threads.
     fn found(shares: &[(f64, f64)]) -> Vec<u32> {
@@ -237,16 +235,15 @@ mod tests {
                 ..Finding::of(class)
             }];
             found[0].most_lost_share = Some(lost);
-            found[0].confidence = Confidence::Confirmed;
             let notes = doubt(&job, &Limits::default(), &mut found);
             assert_eq!(notes.len() + found.len(), 1);
             let found = found.first().unwrap_or(&none);
-            (found.confidence, found.evidence.len())
+            (of_doubts(&found.doubts), found.doubts.len())
         };
         let link = FindingClass::SlowLink;
         assert_eq!(confidence(2e9, link, 0.5), (Confidence::Suspect, 1));
         assert_eq!(confidence(1e8, link, 0.5), (Confidence::Confirmed, 0));
-        assert_eq!(confidence(1e8, link, 0.009), (none.confidence, 0), "it is none");
+        assert_eq!(confidence(1e8, link, 0.009), (Confidence::Confirmed, 0), "it is none");
         let slowed = FindingClass::TransfersSlowed;
         assert_eq!(confidence(2e9, slowed, 0.1), (Confidence::Suspect, 1));
         assert_eq!(confidence(2e9, slowed, 0.5), (Confidence::Confirmed, 0));

@@ -3,12 +3,26 @@
 
 use crate::finding::Finding;
 use crate::model::Job;
-use crate::network::{Unit, confidence};
 use crate::onset::Onset;
-use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_findings::{Doubt, Evidence, FindingClass};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, to_f64};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// What may be slow.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Unit<'a> {
+    /// All links of a worker.
+    Card(usize),
+    /// Its outgoing links.
+    Out(usize),
+    /// Its incoming links.
+    In(usize),
+    /// From one worker to another one.
+    Link(usize, usize),
+    /// All links of a machine.
+    Host(&'a str),
+}
 
 /// A slow edge.
 pub(crate) struct SlowEdge {
@@ -105,10 +119,15 @@ pub(crate) fn nic_finding(job: &Job, units: &[Unit<'_>], slow: &[SlowEdge], span
     let is_one = units.len() == 1;
     Finding {
         title,
-        confidence: if is_one { confidence(slow) } else { Confidence::Suspect },
+        doubts: if is_one { doubts(slow) } else { vec![Doubt::MembersAlike] },
         root_ranks: ranks,
         ..about(FindingClass::SlowNic, job, slow, span)
     }
+}
+
+/// Among few links it takes blocks of time to show that one is slow.
+fn doubts(slow: &[SlowEdge]) -> Vec<Doubt> {
+    if slow.iter().any(|edge| edge.is_sure) { Vec::new() } else { vec![Doubt::FewPeers] }
 }
 
 /// What findings about links have in common.
@@ -146,7 +165,7 @@ pub(crate) fn link_finding(
     let (src, dst) = (job.workers[src].rank, job.workers[dst].rank);
     Finding {
         title: format!("the link from rank {src} to rank {dst} is slow"),
-        confidence: confidence(slow),
+        doubts: doubts(slow),
         root_ranks: vec![src, dst],
         edge: Some([src, dst]),
         ..about(FindingClass::SlowLink, job, slow, span)
@@ -163,10 +182,7 @@ pub(crate) fn paced_finding(
     let [from, to] = [src, dst].map(|worker| job.workers[worker].rank);
     let mut finding = link_finding(job, (src, dst), paced, span);
     finding.title = format!("the link from rank {from} to rank {to}, or a GPU at one end, is slow");
-    finding.confidence = Confidence::Suspect;
-    let text = "its transfers are on the network no longer than others: a GPU that fills or frees \
-                its buffers slowly explains it, too";
-    finding.evidence.push(Evidence::about(FindingClass::SlowLink, text.into()));
+    finding.doubts.push(Doubt::GpuAtOneEnd);
     finding
 }
 

@@ -10,10 +10,10 @@ channel and while the kernel runs, are the GPU's fault. Where a ring continues i
 event shows this.
 */
 
-use crate::finding::{Finding, SlowPart};
+use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{GpuStall, Job};
-use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_findings::{Evidence, FindingClass, SlowPart};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_statistics::median_of_others;
@@ -83,7 +83,7 @@ pub(crate) fn unjudged(job: &Job, limits: &Limits) -> usize {
 }
 
 fn finding(job: &Job, worker: usize, of: &[(&GpuStall, f64)], lost: f64) -> Finding {
-    let root = SlowPart::of(&job.workers[worker]);
+    let root = SlowPart::from(&job.workers[worker]);
     let line = |(stall, usual): &(&GpuStall, f64)| {
         let text = format!(
             "communicator {}: for {} of its kernels' time, data and a free buffer were there and \
@@ -98,7 +98,6 @@ fn finding(job: &Job, worker: usize, of: &[(&GpuStall, f64)], lost: f64) -> Find
     };
     Finding {
         title: format!("the GPU of {} is slow inside collectives", root.name()),
-        confidence: Confidence::Confirmed,
         root: Some(root),
         root_ranks: vec![job.workers[worker].rank],
         lost_share: Some(lost),

@@ -5,20 +5,20 @@ Slow ranks, stages and data-parallel ranks (S1), and slow hosts of slow ranks (S
 A unit is a candidate if it works longer than its peers and chance does not explain it
 ([`ncclscope_statistics`]). The peers of a rank are those that do the same, of a stage the other
 stages. A candidate matters only if the steps would be shorter without its excess: in a healthy
-pipeline each stage waits for the others, and what nothing waits for costs nothing. So all candidates
-are repaired together in a replay ([`ncclscope_delays`]), and those that may stay as they are without
-a cost are left out.
+pipeline each stage waits for the others, and what nothing waits for costs nothing. So all
+candidates are repaired together in a replay ([`ncclscope_delays`]), and those that may stay as they
+are without a cost are left out.
 */
 
 use crate::coverage::Known;
-use crate::finding::{Finding, SlowPart};
+use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
 use crate::replay::Replay;
 use crate::steps::Step;
 use ncclscope_delays::{Unit, Work};
-use ncclscope_findings::{Confidence, Evidence, FindingClass};
+use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
 use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::{median, to_f64};
 use ncclscope_statistics::{Against, Answer, Blocks, Effect, compare_units};
@@ -94,7 +94,14 @@ impl Shown<'_> {
             let is_enough = whole(worker) >= ncclscope_statistics::Limits::BLOCKS;
             if is_enough { Known::Whole } else { Known::Suspected }
         });
-        Shown { job, steps, first: replay.first, work: &replay.work, known, needed: needed.collect() }
+        Shown {
+            job,
+            steps,
+            first: replay.first,
+            work: &replay.work,
+            known,
+            needed: needed.collect(),
+        }
     }
 
     /// By how much a worker works longer than its peers in a step, or how long it works, as a share
@@ -111,24 +118,28 @@ impl Shown<'_> {
     fn levels(&self) -> Vec<Level> {
         let workers = &self.job.workers;
         let alone = |(at, worker): (usize, &Worker)| Group {
-            root: SlowPart::of(worker),
+            root: SlowPart::from(worker),
             workers: vec![at],
         };
         let groups = |key: &dyn Fn(&Worker) -> Option<u32>, root: fn(u32) -> SlowPart| {
             let keys: BTreeSet<u32> = workers.iter().filter_map(key).collect();
             let group = |&number: &u32| Group {
                 root: root(number),
-                workers: (0..workers.len()).filter(|&at| key(&workers[at]) == Some(number)).collect(),
+                workers: (0..workers.len())
+                    .filter(|&at| key(&workers[at]) == Some(number))
+                    .collect(),
             };
             let all: Vec<Group> = keys.iter().map(group).collect();
             // Groups of one worker each are these workers.
             if all.iter().all(|group| group.workers.len() < 2) { Vec::new() } else { all }
         };
+        let stage = |stage| SlowPart { stage: Some(stage), ..SlowPart::default() };
+        let dp_rank = |dp_rank| SlowPart { dp_rank: Some(dp_rank), ..SlowPart::default() };
         let all = [
             (workers.iter().enumerate().map(alone).collect(), Against::Usual),
             // The peers of a worker are of its own stage.
-            (groups(&|worker| worker.stage, SlowPart::stage), Against::Peers),
-            (groups(&|worker| worker.dp_rank, SlowPart::dp_rank), Against::Usual),
+            (groups(&|worker| worker.stage, stage), Against::Peers),
+            (groups(&|worker| worker.dp_rank, dp_rank), Against::Usual),
         ];
         let several = all.into_iter().filter(|(groups, _): &(Vec<Group>, _)| groups.len() > 1);
         several.map(|(groups, against)| self.level(groups, against)).collect()
@@ -220,10 +231,8 @@ fn without_members(candidates: Vec<Candidate>) -> Vec<Candidate> {
             && one.group.workers.iter().all(|worker| group.group.workers.contains(worker))
             && one.effect.mean <= ALIKE * group.effect.mean
     };
-    let explained: Vec<bool> = candidates
-        .iter()
-        .map(|one| candidates.iter().any(|group| is_inside(one, group)))
-        .collect();
+    let explained: Vec<bool> =
+        candidates.iter().map(|one| candidates.iter().any(|group| is_inside(one, group))).collect();
     let all = candidates.into_iter().zip(explained);
     all.filter(|(_, is_explained)| !is_explained).map(|(one, _)| one).collect()
 }
@@ -236,8 +245,8 @@ fn finding(job: &Job, of: &Candidate, limits: &Limits) -> Finding {
     let line = |text: String| Evidence::about(FindingClass::SlowRank, text);
     let [low, high] = effect.interval;
     let text = format!(
-        "its own work exceeds that of its peers by {:.1} % of a step ({:.1} to {:.1} %), and in {hits} of \
-         {} steps by more than {:.0} %",
+        "its own work exceeds that of its peers by {:.1} % of a step ({:.1} to {:.1} %), and in \
+         {hits} of {} steps by more than {:.0} %",
         100.0 * effect.mean,
         100.0 * low,
         100.0 * high,
@@ -252,21 +261,15 @@ fn finding(job: &Job, of: &Candidate, limits: &Limits) -> Finding {
         ("steps_over_limit", to_f64(hits as u64)),
         ("steps", to_f64(steps.len() as u64)),
     ];
-    let mut evidence = vec![line(text).with(figures)];
-    if !is_whole {
-        let text = "other members of its operations were not recorded: for whom it waited there is \
-                    unknown";
-        evidence.push(line(text.into()));
-    }
     Finding {
-        title: format!("{} is slow, and others wait for it", group.root.name()),
-        confidence: if *is_whole { Confidence::Confirmed } else { Confidence::Suspect },
+        title: format!("{} is slow, and the other ranks wait for it", group.root.name()),
+        doubts: if *is_whole { Vec::new() } else { vec![Doubt::PeerNotRecorded] },
         root: Some(group.root),
         root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
         lost_share: Some(effect.mean),
         steps: Some(hits),
         onset: Onset::first(&slow, STAYS).map(Onset::Job),
-        evidence,
+        evidence: vec![line(text).with(figures)],
         ..Finding::of(FindingClass::SlowRank)
     }
 }
@@ -286,7 +289,7 @@ fn host_bound(job: &Job, findings: &mut [Finding]) {
         if own <= AT_ONCE && others >= AHEAD * AT_ONCE {
             finding.class = FindingClass::SlowLaunch;
             finding.title = format!("the host of rank {rank} launches too slowly for its GPU");
-            finding.confidence = Confidence::Suspect;
+            finding.doubts.push(Doubt::OtherCause(FindingClass::SlowRank));
             let figures = [("launch_delay_ns", own), ("others_launch_delay_ns", others)];
             let text = delays_text(own, others);
             let line = Evidence::of(FindingClass::SlowLaunch, rank, text);

@@ -5,9 +5,9 @@
 mod job;
 
 use job::Job;
+use ncclscope_findings::SlowPart;
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_inspector::find;
-use ncclscope_stragglers::finding::SlowPart;
 use ncclscope_stragglers::input::inspector;
 use ncclscope_stragglers::model::Worker;
 use ncclscope_stragglers::{Limits, SlowReport, analyze};
@@ -30,8 +30,8 @@ fn the_rank_that_comes_late_is_slow() {
     let found = judged(dir.path()).unwrap();
     let [of] = &found.findings[..] else { panic!("{found:#?}") };
     assert_eq!((of.class, &of.root_ranks[..]), (FindingClass::SlowRank, &[2][..]));
-    assert_eq!(of.confidence, Confidence::Confirmed);
-    let two = SlowPart::of(&Worker::new(2, "n2"));
+    assert_eq!(of.confidence(), Confidence::Confirmed);
+    let two = SlowPart::from(&Worker::new(2, "n2"));
     assert_eq!(found.last_arrivers.iter().filter(|last| last.last == Some(two)).count(), 64);
 }
 
@@ -89,5 +89,5 @@ fn ranks_of_a_group_are_not_those_of_the_job() {
     // The rank that lacks a file may be the cause.
     std::fs::remove_file(dir.path().join("n8-pid200.log")).unwrap();
     let found = judged(dir.path()).unwrap();
-    assert!(found.findings.iter().all(|of| of.confidence == Confidence::Suspect), "{found:#?}");
+    assert!(found.findings.iter().all(|of| of.confidence() == Confidence::Suspect), "{found:#?}");
 }

@@ -138,7 +138,7 @@ fn the_late_process_of_a_node_is_named() {
     let place = &finding.help.places[0];
     assert_eq!((place.pid, place.device, place.host.as_deref()), (Some(105), Some(0), Some("n0")));
     assert_eq!(
-        finding.confidence,
+        finding.confidence(),
         Confidence::Suspect,
         "kernels are matched by time: {finding:#?}"
     );

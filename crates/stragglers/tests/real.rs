@@ -5,7 +5,7 @@
 mod others;
 
 use ncclscope_findings::{Confidence, FindingClass};
-use ncclscope_stragglers::finding::{Finding, SlowPart};
+use ncclscope_findings::{Finding, SlowPart};
 use ncclscope_stragglers::input::{kineto, table};
 use ncclscope_stragglers::report::StepRow;
 use ncclscope_stragglers::{Job, Limits, SlowReport, analyze};
@@ -114,7 +114,7 @@ fn of_half_a_real_job_no_rank_is_confirmed() {
     let part = analyze(&kineto::read(&half).unwrap().job, &Limits::default());
     let missing = "who makes the others wait: ranks 4-7 may be the cause: no trace of 4 of 8 ranks";
     assert_eq!(part.quiet[0], missing, "{part:#?}");
-    let is_sure = |of: &Finding| of.confidence == Confidence::Confirmed;
+    let is_sure = |of: &Finding| of.confidence() == Confidence::Confirmed;
     assert!(!part.findings.iter().any(is_sure), "{part:#?}");
     let other = [4, 5, 6, 7].map(|rank| folder.join(format!("the-other-half/rank{rank}.json")));
     let whole = analyze(&kineto::read(&[half, other].concat()).unwrap().job, &Limits::default());

@@ -69,12 +69,12 @@ fn a_rank_without_a_trace_may_be_the_cause() {
     let folder = folder();
     let whole = judged(&Profile::PLAIN.write(folder.path(), 0..8));
     assert_eq!(whole.findings[0].root_ranks, [7], "{whole:#?}");
-    assert_eq!(whole.findings[0].confidence, Confidence::Confirmed);
+    assert_eq!(whole.findings[0].confidence(), Confidence::Confirmed);
     let part = judged(&Profile { late: 3, ..Profile::PLAIN }.write(folder.path(), 0..4));
     let [finding] = &part.findings[..] else { panic!("{part:#?}") };
-    assert_eq!((&finding.root_ranks[..], finding.confidence), (&[3][..], Confidence::Suspect));
+    assert_eq!((&finding.root_ranks[..], finding.confidence()), (&[3][..], Confidence::Suspect));
     let why = "ranks 4-7 may be the cause: no trace of 4 of 8 ranks";
-    assert!(finding.evidence.iter().any(|line| line.text == why), "{finding:#?}");
+    assert!(finding.alternatives().iter().any(|text| text == why), "{finding:#?}");
     assert_eq!(part.quiet, [format!("who makes the others wait: {why}")]);
     assert!(part.notes.iter().any(|note| note.starts_with("no trace of ranks 4-7: ")));
     let one = judged(&Profile::PLAIN.write(folder.path(), 0..7));
@@ -294,7 +294,7 @@ fn traffic_beside_nccl_is_named() {
     let why = "communication beside NCCL is not judged, and may be why: 3 kernels of DeepEP, 3 \
                kernels of a custom all-reduce";
     assert_eq!(report.quiet, [format!("who makes the others wait: {why}")]);
-    assert!(report.findings.iter().all(|of| of.confidence == Confidence::Suspect), "{report:#?}");
+    assert!(report.findings.iter().all(|of| of.confidence() == Confidence::Suspect), "{report:#?}");
     let text = Profile::PLAIN.trace(0).replace(nccl, "dpsk::ep::internode::dispatch");
     fs::write(&paths[0], text).unwrap();
     let error = kineto::read(&paths[..1]).unwrap_err().to_string();

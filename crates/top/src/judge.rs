@@ -2,10 +2,12 @@
 //! Makes a picture from a reading: rates, and what is wrong with which rank.
 
 use crate::picture::{Flag, FunctionRate, LinkRate, Operation, Picture, Row};
-use crate::reading::{Flight, Life, Rank, Reading, Verdict};
+use crate::reading::{Flight, Life, Rank, Reading};
 use crate::units::{age, percent};
 use crate::waiting::{self, Wait};
 use crate::work::{Comm, Function, Link, Work};
+use ncclscope_findings::{Finding, FindingClass};
+use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Judges a reading. An operation in flight for `stall_s` counts as stalled, for `hang_s` as hung.
@@ -33,19 +35,19 @@ pub fn judge(reading: &Reading, stall_s: f64, hang_s: f64) -> Picture {
     }
 }
 
-/// The verdicts as text, each once: those that are certain first.
-fn findings(verdicts: &[Verdict]) -> Vec<String> {
-    let text = |verdict: &Verdict| {
-        let mut of = vec![verdict.class.clone()];
-        of.extend(verdict.is_suspect.then(|| "suspect".into()));
-        of.extend(verdict.age_s.map(age));
-        format!("{} ({})", verdict.title, of.join(", "))
-    };
-    let (suspect, sure): (Vec<&Verdict>, Vec<_>) = verdicts.iter().partition(|it| it.is_suspect);
-    let all = sure.into_iter().chain(suspect);
-    let mut told = BTreeSet::new();
-    let keys = all.clone().map(|verdict| (&verdict.job, &verdict.title));
-    all.zip(keys).filter(|(_, key)| told.insert(*key)).map(|(verdict, _)| text(verdict)).collect()
+/// The findings of each job as text, each once: those that are certain first.
+fn findings(all: &[(String, Finding)]) -> Vec<String> {
+    let mut all: Vec<_> = all.iter().map(|(job, one)| (one.is_suspect(), job, one)).collect();
+    all.sort_by_key(|(is_suspect, ..)| *is_suspect);
+    let mut said = BTreeSet::new();
+    let mut texts = Vec::new();
+    for (_, job, finding) in all {
+        if said.insert((job, finding.title())) {
+            let age = finding.age_ns.map(|ns| format!(", {}", age(to_f64(ns) / 1e9)));
+            texts.push(in_a_line(finding, &age.unwrap_or_default()));
+        }
+    }
+    texts
 }
 
 #[derive(Clone, Copy)]
@@ -94,18 +96,22 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
 /// What is wrong with a rank, the worst first, and the reason as text.
 fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Flag>, String) {
     let mut found: Vec<(Flag, String)> = Vec::new();
-    let all_of_job = || reading.findings.iter().filter(|verdict| verdict.job == rank.job);
-    // Beside a verdict that is certain, the ranks that a suspicion names are likely victims.
-    let is_certain = all_of_job().any(|verdict| !verdict.is_suspect);
-    let of_job = || all_of_job().filter(|verdict| !(is_certain && verdict.is_suspect));
-    let is_root = |verdict: &&Verdict| rank.rank.is_some_and(|rank| verdict.ranks.contains(&rank));
+    let all = reading.findings.iter().filter(|(job, _)| *job == rank.job).map(|(_, one)| one);
+    let mut of_job: Vec<&Finding> = all.collect();
+    // With a finding that is certain, the ranks that a suspicion names are likely victims.
+    if of_job.iter().any(|finding| !finding.is_suspect()) {
+        of_job.retain(|finding| !finding.is_suspect());
+    }
+    let is_root = |one: &Finding| rank.rank.is_some_and(|rank| one.root_ranks.contains(&rank));
+    let root = of_job.iter().find(|finding| is_root(finding));
     match rank.life {
         Life::Running => {}
         Life::Stopped => {
-            // The verdict says what stops it.
+            // The finding says what stops it.
             let by = "SIGSTOP, a debugger, or a frozen container";
-            let verdict = of_job().find(is_root).filter(|verdict| verdict.class == "process-gone");
-            let why = verdict.map_or_else(|| format!("the process is stopped ({by})"), in_a_line);
+            let gone = root.filter(|finding| finding.class == FindingClass::ProcessGone);
+            let unknown = || format!("the process is stopped ({by})");
+            let why = gone.map_or_else(unknown, |finding| in_a_line(finding, ""));
             found.push((Flag::Stopped, why));
         }
         Life::Silent => found.push((Flag::Silent, "the process has stopped to write".into())),
@@ -114,15 +120,15 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
     }
     let stalled = |seconds: f64| if seconds >= limits.hang_s { Flag::Hung } else { Flag::Stalled };
     let waits = rank.oldest().map_or(0.0, |flight| flight.age_s);
-    if let Some(verdict) = of_job().find(is_root) {
-        let flag = stalled(verdict.age_s.unwrap_or(waits));
-        found.push((flag, in_a_line(verdict)));
+    if let Some(finding) = root {
+        let flag = stalled(finding.age_ns.map_or(waits, |ns| to_f64(ns) / 1e9));
+        found.push((flag, in_a_line(finding, "")));
     } else if rank.life == Life::Running && waits >= limits.stall_s {
-        let named = of_job().find(|verdict| !verdict.ranks.is_empty());
+        let named = of_job.iter().find(|finding| !finding.root_ranks.is_empty());
         let what = rank.oldest().map_or_else(String::new, in_words);
         found.push(match named {
-            Some(verdict) => {
-                (Flag::Waits, format!("{what} has waited for {}", age(waits)) + &for_whom(verdict))
+            Some(named) => {
+                (Flag::Waits, format!("{what} has waited for {}", age(waits)) + &for_whom(named))
             }
             None => (stalled(waits), format!("{what} has been in flight for {}", age(waits))),
         });
@@ -149,16 +155,18 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
     (found.into_iter().map(|(flag, _)| flag).collect(), why)
 }
 
-fn in_a_line(verdict: &Verdict) -> String {
-    let suspect = if verdict.is_suspect { ", suspect" } else { "" };
-    format!("{} ({}{suspect})", verdict.title, verdict.class)
+/// The finding in a sentence, its class, whether it is suspected, and `more`.
+fn in_a_line(finding: &Finding, more: &str) -> String {
+    let suspect = if finding.is_suspect() { ", suspect" } else { "" };
+    format!("{} ({}{suspect}{more})", finding.title(), finding.class.name())
 }
 
-fn for_whom(verdict: &Verdict) -> String {
-    let named: Vec<String> = verdict.ranks.iter().take(4).map(u32::to_string).collect();
-    let more = if verdict.ranks.len() > named.len() { ", …" } else { "" };
-    let s = if verdict.ranks.len() == 1 { "" } else { "s" };
-    let perhaps = if verdict.is_suspect { ", perhaps" } else { "" };
+fn for_whom(finding: &Finding) -> String {
+    let ranks = &finding.root_ranks;
+    let named: Vec<String> = ranks.iter().take(4).map(u32::to_string).collect();
+    let more = if ranks.len() > named.len() { ", …" } else { "" };
+    let s = if ranks.len() == 1 { "" } else { "s" };
+    let perhaps = if finding.is_suspect() { ", perhaps" } else { "" };
     format!("{perhaps} for rank{s} {}{more}", named.join(", "))
 }
 
@@ -261,6 +269,7 @@ fn best(a: Option<f64>, b: Option<f64>, which: fn(f64, f64) -> f64) -> Option<f6
 mod tests {
     use super::*;
     use crate::work::FunctionKey;
+    use ncclscope_findings::{Doubt, How, Stop};
 
     fn rank(rank: u32, age_s: f64) -> Rank {
         let comm = Comm::new(1, "dp");
@@ -342,35 +351,31 @@ mod tests {
     #[test]
     fn who_is_at_fault_is_told_from_who_waits() {
         let mut ranks = vec![rank(0, 2.5), rank(1, 0.0), rank(2, 0.5)];
-        let title = "rank 1 has not called".to_owned();
-        let verdict = Verdict {
-            class: "late".into(),
-            title,
-            ranks: vec![1],
-            age_s: Some(2.5),
-            ..Verdict::default()
+        let late = |root| Finding {
+            age_ns: Some(2_500_000_000),
+            ..Finding::new(FindingClass::HostStuck, vec![root])
         };
         ranks[0].says_hung = true;
-        let mut reading = Reading { ranks, findings: vec![verdict], ..Reading::default() };
+        let of_job = |finding| (String::new(), finding);
+        let stuck = "rank 1 stopped calling NCCL: its thread is stuck outside NCCL";
+        let mut reading = Reading { ranks, findings: vec![of_job(late(1))], ..Reading::default() };
         let picture = judge(&reading, 1.0, 30.0);
         assert_eq!(flags_of(&picture), [Some(Flag::Waits), Some(Flag::Stalled), None]);
         assert_eq!(picture.ranks[0].why, "AllReduce of dp has waited for 2.5 s for rank 1");
         assert_eq!(picture.ranks[0].waiting, Some(1.0));
-        assert_eq!(picture.findings, ["rank 1 has not called (late, 2.5 s)"]);
-        reading.findings[0].age_s = Some(31.0);
+        assert_eq!(picture.findings, [format!("{stuck} (host-stuck, 2.5 s)")]);
+        reading.findings[0].1.age_ns = Some(31_000_000_000);
         assert_eq!(judge(&reading, 1.0, 30.0).ranks[1].flag(), Some(Flag::Hung));
-        reading.findings[0].is_suspect = true;
+        reading.findings[0].1.doubts.push(Doubt::StillCalls);
         reading.findings.push(reading.findings[0].clone());
         let picture = judge(&reading, 1.0, 30.0);
-        assert_eq!(picture.findings, ["rank 1 has not called (late, suspect, 31 s)"]);
+        assert_eq!(picture.findings, [format!("{stuck} (host-stuck, suspect, 31 s)")]);
         assert_eq!(flags_of(&picture), [Some(Flag::Waits), Some(Flag::Hung), None]);
         assert_eq!(
             picture.ranks[0].why,
             "AllReduce of dp has waited for 2.5 s, perhaps for rank 1"
         );
-        let mut sure = reading.findings[0].clone();
-        (sure.is_suspect, sure.ranks) = (false, vec![2]);
-        reading.findings.push(sure);
+        reading.findings.push(of_job(Finding { age_ns: Some(31_000_000_000), ..late(2) }));
         let picture = judge(&reading, 1.0, 30.0);
         let flags = [Some(Flag::Waits), None, Some(Flag::Hung)];
         assert_eq!(flags_of(&picture), flags, "a suspicion beside a certain verdict marks no rank");
@@ -383,13 +388,17 @@ mod tests {
         let picture = judge(&reading, 1.0, 30.0);
         assert_eq!(flags_of(&picture), [Some(Flag::Stopped), None, Some(Flag::Ended)]);
         assert!(picture.ranks[0].is_bad() && !picture.ranks[2].is_bad());
-        let (class, title) = ("process-gone".to_owned(), "rank 0: frozen".to_owned());
-        let frozen =
-            Verdict { class, title, ranks: vec![0], age_s: Some(31.0), ..Verdict::default() };
-        reading.findings = vec![frozen];
+        let frozen = Finding {
+            how: How::Stopped(Stop::Freezer),
+            age_ns: Some(31_000_000_000),
+            ..Finding::new(FindingClass::ProcessGone, vec![0])
+        };
+        reading.findings = vec![of_job(frozen)];
         let row = judge(&reading, 1.0, 30.0).ranks.remove(0);
         assert_eq!(row.flags, [Flag::Stopped, Flag::Hung], "the cause first");
-        assert_eq!(row.why, "rank 0: frozen (process-gone)", "the verdict says what stops it");
+        let says = "rank 0 is frozen, by its control group (a paused container): it exists and \
+                    does not run (process-gone)";
+        assert_eq!(row.why, says, "the finding says what stops it");
     }
 
     #[test]

@@ -25,6 +25,6 @@ mod work;
 pub use judge::judge;
 pub use patience::Patience;
 pub use picture::{Flag, FunctionRate, LinkRate, Operation, Picture, Row, Severity};
-pub use reading::{Flight, Life, Rank, Reading, Verdict};
+pub use reading::{Flight, Life, Rank, Reading};
 pub use view::{Column, Key, Step, View, cell, draw};
 pub use work::{Comm, Function, FunctionKey, Link, LinkKey, Work};

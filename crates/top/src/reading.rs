@@ -3,6 +3,7 @@
 //! source.
 
 use crate::work::{Comm, Work};
+use ncclscope_findings::Finding;
 
 /// All ranks that a source sees.
 #[derive(Clone, Debug, Default)]
@@ -15,8 +16,8 @@ pub struct Reading {
     pub span_s: f64,
     /// The ranks.
     pub ranks: Vec<Rank>,
-    /// Why ranks wait, according to the counters of all ranks.
-    pub findings: Vec<Verdict>,
+    /// Why ranks wait, according to the counters of all ranks: the job's id, and what is wrong.
+    pub findings: Vec<(String, Finding)>,
     /// What to do if there are no ranks, and what the reading does not show.
     pub notes: Vec<String>,
 }
@@ -80,23 +81,6 @@ pub struct Flight {
     pub age_s: f64,
     /// Number of operations in flight on the communicator.
     pub count: u64,
-}
-
-/// Why ranks of a job wait.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Verdict {
-    /// The job's id.
-    pub job: String,
-    /// The class's name.
-    pub class: String,
-    /// One sentence.
-    pub title: String,
-    /// The ranks at fault.
-    pub ranks: Vec<u32>,
-    /// Something else may be the cause: counters do not show which.
-    pub is_suspect: bool,
-    /// How long others have waited, s.
-    pub age_s: Option<f64>,
 }
 
 impl Rank {

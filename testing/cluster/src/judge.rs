@@ -69,9 +69,7 @@ pub fn judge(truth: &Truth, look: &Look) -> (Verdict, String) {
 /// anything.
 #[must_use]
 pub fn agreement(report: &Look, others: &[Named]) -> String {
-    // `why   H1d call-not-enqueued, confirmed: …`
-    let why = report.answer["why"].as_str().filter(|_| report.answer["classes"][0].is_string());
-    let class = why.and_then(|why| why.split([' ', ',']).nth(1));
+    let class = report.answer["causes"][0]["name"].as_str();
     let ranks = report.answer["root_ranks"].as_array().into_iter().flatten();
     let ranks: BTreeSet<u64> = ranks.filter_map(Value::as_u64).collect();
     let is_slow = report.answer["state"] == "SLOW";
@@ -143,8 +141,8 @@ mod tests {
     #[test]
     fn tools_agree_by_class_and_ranks() {
         let report = |answer| Look { answer, ..Look::default() };
-        let why = "H1d call-not-enqueued, confirmed: called NCCL";
-        let hung = report(json!({"classes": ["H1d"], "root_ranks": [1], "why": why}));
+        let causes = json!([{"name": "call-not-enqueued"}]);
+        let hung = report(json!({"classes": ["H1d"], "root_ranks": [1], "causes": causes}));
         let named = |tool, class: &[&str], ranks: Option<&[u64]>| Named {
             tool,
             classes: class.iter().map(|&class| class.to_owned()).collect(),
@@ -167,8 +165,10 @@ mod tests {
         let fine = report(json!({"classes": [], "root_ranks": []}));
         assert_eq!(agreement(&fine, &[silent]), "yes");
         assert_eq!(agreement(&fine, slice::from_ref(&top)), "top: call-not-enqueued [1]");
-        let why = "S8 short-of-cpu, confirmed: the process is short of processor time";
-        let slow = json!({"state": "SLOW", "classes": ["S8"], "root_ranks": [1], "why": why});
+        let causes = json!([{"name": "short-of-cpu"}]);
+        let slow = json!({
+            "state": "SLOW", "classes": ["S8"], "root_ranks": [1], "causes": causes,
+        });
         let marked = [named("diagnose", &[], Some(&[])), named("top", &[], Some(&[1]))];
         assert_eq!(agreement(&report(slow.clone()), &marked), "yes");
         let differ = agreement(&report(slow), &[named("top", &[], Some(&[0])), top]);

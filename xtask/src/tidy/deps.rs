@@ -63,7 +63,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("ncclscope-console", &["ncclscope-control"]),
-    ("ncclscope-top", &["ncclscope-operations"]),
+    ("ncclscope-top", &["ncclscope-findings", "ncclscope-operations"]),
     (
         "ncclscope-page",
         &[
@@ -137,7 +137,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("ncclscope-operations", &["ncclscope-control", "ncclscope-trace"]),
     ("ncclscope-recorder", &["ncclscope-trace"]),
     ("ncclscope-control", &["ncclscope-trace"]),
-    ("ncclscope-findings", &[]),
+    ("ncclscope-findings", &["ncclscope-operations"]),
     ("ncclscope-process", &[]),
     ("ncclscope-protobuf", &[]),
     ("ncclscope-trace", &[]),

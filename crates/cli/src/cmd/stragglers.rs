@@ -16,13 +16,12 @@ use crate::run_input::other_inputs;
 use crate::tables::sheet::{LocatedRow, Sheet};
 use crate::tables::table::{Align, Table};
 use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
-use ncclscope_findings::Help;
+use ncclscope_findings::{Finding, Help, SlowPart};
 use ncclscope_inspector::Found;
 use ncclscope_operations::Filter;
 use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_stragglers::causes::Cause;
-use ncclscope_stragglers::finding::{Finding, SlowPart};
 use ncclscope_stragglers::input::{Error, inspector, kineto, nsys, table};
 use ncclscope_stragglers::{Job, Limits, Shown, SlowReport, analyze};
 use serde::Serialize;
@@ -356,9 +355,9 @@ fn section(text: &mut String, title: &str) {
 }
 
 fn add_finding(text: &mut String, finding: &Finding, input: Option<&str>) {
-    let sure = format!("{:?}", finding.confidence).to_lowercase();
+    let sure = finding.confidence().name();
     let factor = finding.factor.map_or_else(String::new, |factor| format!(", {factor:.1}x slower"));
-    let title = in_a_line(&finding.title);
+    let title = in_a_line(&finding.title());
     *text += &format!("  {}  {title} ({sure}{factor})\n", finding.class);
     if finding.root_ranks.len() > 1 {
         let ranks: Vec<String> = finding.root_ranks.iter().map(u32::to_string).collect();
@@ -370,6 +369,9 @@ fn add_finding(text: &mut String, finding: &Finding, input: Option<&str>) {
     if finding.evidence.len() > EVIDENCE_MAX {
         let more = finding.evidence.len() - EVIDENCE_MAX;
         *text += &format!("      and {}: --format json has all\n", count(more, "more line"));
+    }
+    for doubt in finding.alternatives() {
+        *text += &format!("      or     {}\n", in_a_line(&doubt));
     }
     let Help { places, since, cost } = &finding.help;
     for place in places.iter().filter(|place| place.host.is_some()).take(PLACES) {

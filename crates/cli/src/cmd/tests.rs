@@ -153,7 +153,7 @@ fn planted_and_found(directory: &Path) -> (Value, Value, Confidence, Vec<String>
     let input = input::open(&[directory.into()], &InputOptions::default()).unwrap();
     let found = diagnose(&input.job, &Options::default()).findings.remove(0);
     let class = json!([found.class.code(), found.root_ranks]);
-    (planted, class, found.confidence, input.job.damaged)
+    (planted, class, found.confidence(), input.job.damaged)
 }
 
 fn simulate_unmatched_send(ring_mib: u32, directory: &Path) {

@@ -39,11 +39,13 @@ fn a_killed_rank_comes_before_the_waiting_that_it_caused() {
     let run = job(dir.path(), "hold_s = 3\n", &["--fault", "killed", "--rank", "3"]);
     let (lines, json) = report(&run);
     assert!(lines[0].starts_with("CRASHED  at 20"), "{lines:#?}");
-    assert!(lines[0].contains(": 1 of 16 ranks ended before the others; 16 of 16 ranks waited"));
+    assert!(
+        lines[0].contains(": 1 of 16 ranks ended before the other ranks; 16 of 16 ranks waited")
+    );
     let who = "who   rank 3 (node-0000, local rank 3, GPU 3, pid 10192); it ended 1.72 s or more \
                before all others of the host";
     assert_eq!(lines[1], who);
-    assert!(lines[2].starts_with("why   H1b process-gone, confirmed: ended before the others"));
+    assert!(lines[2].starts_with("why   H1b process-gone (confirmed): rank 3 ended before "));
     assert!(lines[3].starts_with("next  ncclscope diagnose "), "{lines:#?}");
     let answer = &json["answer"];
     assert_eq!((&answer["state"], &answer["root_ranks"]), (&json!("CRASHED"), &json!([3])));
@@ -100,7 +102,7 @@ fn what_was_before_a_crash_is_told_after_it() {
     ended(&run, &json!({"exit_code": 1}));
     let (lines, json) = report(&run);
     assert!(lines[0].starts_with("CRASHED  at "), "{lines:#?}");
-    let past = "past  SLOW before: S1 slow-rank, confirmed, rank 8: ";
+    let past = "past  SLOW before: S1 slow-rank (confirmed): rank 8 is slow";
     assert!(lines[3].starts_with(past), "{lines:#?}");
     assert_eq!(json["answer"]["past"], lines[3][6..]);
     fs::remove_dir_all(&run).unwrap();

@@ -82,7 +82,7 @@ fn a_job_killed_within_a_second_gets_no_confirmed_verdict() {
         let args = ["simulate", scenario.to_str().unwrap(), "--seed", seed, "-o", out];
         ncclscope(&args).ends_with(0);
         let found = ncclscope(&["diagnose", out]).ends_with(0);
-        let says = "a rank that was killed within the last second before the others";
+        let says = "a rank that was killed within the last second before the other ranks";
         assert!(found.stdout.contains(says), "{found:?}");
         assert!(!found.stdout.contains("--hang-sec"), "{found:?}");
         assert!(!found.stderr.contains("if the job is slow"), "{found:?}");
@@ -256,7 +256,7 @@ fn calls_that_differ_cost_nothing_where_no_rank_waits() {
     // As docs/report.md says, the job need not hang.
     let text = ncclscope(&["report", path]).ends_with(0).stdout;
     assert!(text.starts_with("CANNOT TELL  no rank waits, and ranks made different"), "{text}");
-    assert!(text.contains("\nwhy   H2 call-mismatch, confirmed: "), "{text}");
+    assert!(text.contains("\nwhy   H2 call-mismatch (confirmed): "), "{text}");
 }
 
 /// A finding about calls that differ has the time of the call that differs, or since when other

@@ -4,11 +4,9 @@
 
 use super::Classifier;
 use crate::job::{CommKind, Communicator, Vector};
-use crate::verdict::{Evidence, Verdict};
 use crate::wait_graph::{Wait, WaitCycle};
 use crate::words;
-use ncclscope_findings::{Confidence, FindingClass};
-use ncclscope_operations::human;
+use ncclscope_findings::{Doubt, Evidence, Finding, FindingClass, How};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The processes of a circle that used two communicators in another order than most.
@@ -20,7 +18,7 @@ struct OtherOrder<'a> {
 }
 
 impl Classifier<'_> {
-    pub(super) fn cycle_verdict(&self, cycle: &WaitCycle) -> Verdict {
+    pub(super) fn cycle_verdict(&self, cycle: &WaitCycle) -> Finding {
         let WaitCycle { waits, pairs } = cycle;
         let class =
             if pairs.is_empty() { FindingClass::Deadlock } else { FindingClass::P2pMismatch };
@@ -39,9 +37,11 @@ impl Classifier<'_> {
                 && comm.vectors.iter().any(|v| v.p2p_number.is_none() && v.enqueued == 0)
         };
         let is_one_sided = waits.iter().any(is_one_sided);
-        // If all calls were made, only in different orders, that is harmless on independent
-        // streams.
-        let is_weak = waits.iter().all(is_issued) || connect || is_one_sided;
+        let doubt = match (connect, is_one_sided) {
+            (true, _) => Some(Doubt::CannotConnect),
+            (false, true) => Some(Doubt::OneSideFinished),
+            _ => waits.iter().all(is_issued).then_some(Doubt::ByDesign),
+        };
         let mut processes: Vec<u32> = match class {
             FindingClass::Deadlock => waits.iter().map(|wait| wait.process).collect(),
             _ => {
@@ -55,39 +55,29 @@ impl Classifier<'_> {
         }
         processes.sort_unstable();
         processes.dedup();
-        let confidence = if is_weak { Confidence::Suspect } else { Confidence::Confirmed };
         let victims = self.wait_roots.victims(&processes, &[]);
         let evidence = self.lines_of_waits(class, waits);
-        let mut verdict = self.verdict(class, confidence, &processes, evidence, victims);
+        let mut finding = self.finding(class, &processes, evidence, victims);
+        finding.doubts.extend(doubt);
         if let Some(other) = &other {
-            self.tell_order(&mut verdict, other);
+            finding.how = How::OtherOrder(self.job_ranks(&other.most));
         }
         // Two ranks may each send where the other receives, so that the cycle goes through both
         // pairs.
         let of_pairs = || waits.iter().filter(|wait| pairs.contains(&wait.comm));
         let lopsided = of_pairs().find(|wait| is_lopsided(self.comm(wait.comm)));
-        verdict.edge = lopsided.or_else(|| of_pairs().next_back()).and_then(|wait| {
+        finding.edge = lopsided.or_else(|| of_pairs().next_back()).and_then(|wait| {
             let ends = self.comm(wait.comm).vectors.iter().map(|end| self.job.rank(end.process));
             <[u32; 2]>::try_from(ends.collect::<Vec<_>>()).ok()
         });
-        if connect {
-            let path = "their sends and receives match, and NCCL cannot connect them: an interface \
-                        (NCCL_SOCKET_IFNAME), a firewall";
-            verdict.alternatives.push(path.into());
-        }
-        if is_one_sided {
-            let finished = "one of them has finished a send or receive that the GPU or the network \
-                            of the other does not end: the input does not show it";
-            verdict.alternatives.push(finished.into());
-        }
         let of_most = other.map(|other| other.wait);
         if let Some(wait) = lopsided.or(of_most).or_else(|| waits.first()) {
             let comm = self.comm(wait.comm);
-            self.locate(&mut verdict, comm);
-            verdict.op = Some(self.op(comm, wait.member));
-            verdict.age_ns = self.age_ns(&comm.vectors[wait.member as usize]);
+            self.locate(&mut finding, comm);
+            finding.op = Some(self.op(comm, wait.member));
+            finding.age_ns = self.age_ns(&comm.vectors[wait.member as usize]);
         }
-        verdict
+        finding
     }
 
     /// Where each process waits: one line for those that wait alike. Those in another communicator
@@ -165,14 +155,6 @@ impl Classifier<'_> {
         let is_order = are_behind(odd, *of_most, most) && are_behind(most, *of_odd, odd);
         let wait = *most.first()?;
         is_order.then(|| OtherOrder { odd: processes(odd), most: processes(most), wait })
-    }
-
-    /// Says in the title whose order differs; the evidence says where they wait.
-    fn tell_order(&self, verdict: &mut Verdict, other: &OtherOrder<'_>) {
-        let who = verdict.title.split_once(": ").map_or(&*verdict.title, |(who, _)| who);
-        let uses = human::if_one(other.odd.len(), "uses", "use");
-        let most = self.ranks(&other.most);
-        verdict.title = format!("{who}: {uses} two communicators in another order than {most}");
     }
 }
 

@@ -4,9 +4,8 @@
 
 use super::Classifier;
 use crate::settings::{self, Differs};
-use crate::verdict::{Evidence, Op, Verdict};
 use crate::words;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Evidence, Finding, FindingClass};
 use ncclscope_operations::human;
 use std::collections::BTreeSet;
 
@@ -20,7 +19,7 @@ const NO_REASON: &str = "no recorded variable of NCCL, no NCCL version and no dr
 const CLASS: FindingClass = FindingClass::SettingsMismatch;
 
 impl Classifier<'_> {
-    pub(super) fn differs_verdict(&self, differs: &Differs) -> Verdict {
+    pub(super) fn differs_verdict(&self, differs: &Differs) -> Finding {
         let comm = self.comm(differs.comm);
         let process = |&at: &u32| comm.vectors[at as usize].process;
         let of = |members: &[u32]| members.iter().map(process).collect::<Vec<u32>>();
@@ -55,17 +54,17 @@ impl Classifier<'_> {
         }
         let inside = if differs.is_stuck { &[differs.comm][..] } else { &[] };
         let victims = self.wait_roots.victims(&odd, inside);
-        let mut verdict = self.verdict(CLASS, Confidence::Confirmed, &odd, evidence, victims);
+        let mut finding = self.finding(CLASS, &odd, evidence, victims);
         // Which variable it is, is what a reader needs first.
-        verdict.title.extend(why.first().map(|why| format!(": {why}")));
-        self.locate(&mut verdict, comm);
+        finding.detail = why.first().cloned();
+        self.locate(&mut finding, comm);
         let first = differs.odd.first().copied().unwrap_or(0);
         let call = self.call(comm, first, differs.number).cloned().unwrap_or_default();
         let number = if comm.is_pair() { None } else { Some(differs.number) };
-        verdict.op = Some(Op::of(number, call));
+        finding.op = Some(crate::diagnosis::op(number, call));
         let waits = comm.vectors.iter().filter(|v| v.is_inside() && v.front() == differs.number);
-        verdict.age_ns = waits.filter_map(|vector| self.age_ns(vector)).max();
-        verdict
+        finding.age_ns = waits.filter_map(|vector| self.age_ns(vector)).max();
+        finding
     }
 
     /// What makes NCCL differ: what the smaller groups have and no other rank has, as sentences.
@@ -100,9 +99,7 @@ impl Classifier<'_> {
 
     /// Text such as `ranks 1, 2`.
     pub(super) fn ranks(&self, processes: &[u32]) -> String {
-        let mut ranks: Vec<u32> = processes.iter().map(|&one| self.job.rank(one)).collect();
-        ranks.sort_unstable();
-        words::named_ranks(&ranks)
+        words::named_ranks(&self.job_ranks(processes))
     }
 
     fn line(&self, process: Option<u32>, text: String) -> Evidence {

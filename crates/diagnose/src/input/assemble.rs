@@ -23,6 +23,7 @@ use crate::ending::{Ending, Ends, RankExit};
 use crate::job::{
     CLOCKS_NS, CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector,
 };
+use ncclscope_findings::Doubt;
 use ncclscope_operations::human;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -194,8 +195,8 @@ fn limit(
     };
     if is_killed {
         if snapshots.iter().any(|s| s.is_closed) {
-            let note = "all processes are over, and some ended in order before the others were \
-                        killed: operations in flight for 0.1 s or more count as stuck";
+            let note = "all processes are over, and some ended in order before the other \
+                        ranks were killed: operations in flight for 0.1 s or more count as stuck";
             lower(job, ENDED_NS, note);
         } else {
             job.killed_ns = Some(KILLED_NS);
@@ -217,13 +218,11 @@ fn limit(
 fn process(
     snapshot: &Snapshot,
     status: ProcessStatus,
-    doubt: Option<String>,
+    doubt: Option<Doubt>,
     (now, hang_ns): (u64, u64),
 ) -> Process {
-    let damage = snapshot.damage.first().map(|what| {
-        let whose = format!("the recording of rank {}", snapshot.rank);
-        format!("{whose} is damaged, and what it lacks is not known: {what}")
-    });
+    let damage = snapshot.damage.first();
+    let damage = damage.map(|what| Doubt::RankDamaged(snapshot.rank, Some(what.clone())));
     let ago = |since: Option<u64>| since.map(|since| now.saturating_sub(since));
     Process {
         rank: Some(snapshot.rank),

@@ -88,7 +88,7 @@ fn text(first: &FirstEnd) -> String {
              killed: the likely cause, if {them} ended by an error"
         ),
         (false, None) => format!(
-            "{ranks} ended in order, and the others were killed: the likely cause, if {them} \
+            "{ranks} ended in order, and the other ranks were killed: the likely cause, if {them} \
              ended by an error"
         ),
     }
@@ -343,8 +343,8 @@ mod tests {
         apart[1].facts.identity.host = Some("other".into());
         assert_eq!(
             text(&find(&apart).unwrap()),
-            "rank 0 ended in order, and the others were killed: the likely cause, if it ended by \
-             an error"
+            "rank 0 ended in order, and the other ranks were killed: the likely cause, if it ended \
+             by an error"
         );
     }
 }

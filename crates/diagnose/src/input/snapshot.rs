@@ -73,11 +73,6 @@ impl Snapshot {
         self.facts.identity.exit_status.filter(|_| self.is_closed)
     }
 
-    /// The doubt about a process whose damaged recording does not show how it ended.
-    pub(super) fn lost_end(&self) -> String {
-        format!("the recording of rank {} ends early, and its end may be lost", self.rank)
-    }
-
     /// The GPU of the process's communicators, else that of the process; `None` if unknown.
     pub(super) fn device(&self) -> Option<u32> {
         let known = self.comms.iter().find_map(|member| member.device);

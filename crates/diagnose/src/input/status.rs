@@ -5,8 +5,7 @@ use super::awaited::Awaited;
 use super::here;
 use super::snapshot::{Member, Snapshot};
 use crate::job::{CLOCKS_NS, ProcessStatus, Stop};
-use ncclscope_operations::human;
-use ncclscope_operations::stats::to_f64;
+use ncclscope_findings::Doubt;
 use ncclscope_trace::{open_to_read, read_header};
 use std::collections::HashMap;
 
@@ -59,7 +58,7 @@ impl HostEnds {
         snapshot: &Snapshot,
         hang_ns: u64,
         awaited: Option<Awaited>,
-    ) -> (ProcessStatus, Option<String>) {
+    ) -> (ProcessStatus, Option<Doubt>) {
         let is_open = !snapshot.is_copy && !snapshot.is_closed;
         if let Some(by) = is_open.then(|| here::stopped_by(snapshot, SILENCE_NS)).flatten() {
             return (ProcessStatus::Stopped(by), None);
@@ -87,7 +86,7 @@ impl HostEnds {
         let waits = snapshot.comms.iter().any(waited);
         // Whether what seems to be in flight has ended is lost.
         if waits && snapshot.is_closed && !snapshot.damage.is_empty() {
-            return (ProcessStatus::Silent, Some(snapshot.lost_end()));
+            return (ProcessStatus::Silent, Some(Doubt::EndLost(snapshot.rank)));
         }
         if snapshot.is_copy || waits {
             return (ProcessStatus::Running, None);
@@ -105,21 +104,13 @@ impl HostEnds {
             return (ProcessStatus::Running, None);
         }
         if !snapshot.damage.is_empty() {
-            return (ProcessStatus::Silent, Some(snapshot.lost_end()));
+            return (ProcessStatus::Silent, Some(Doubt::EndLost(snapshot.rank)));
         }
         if is_behind_host && !(anywhere && on_host.is_none()) {
             return (ProcessStatus::Dead, None);
         }
-        let why = match is_behind_host {
-            true => "other hosts waited for it while it was still recorded",
-            false => "no other recording of its host goes on longer",
-        };
-        let doubt = format!(
-            "the recording of rank {} was read or copied {} before others, or clocks disagree: \
-             {why}",
-            snapshot.rank,
-            human::duration(to_f64(self.latest.saturating_sub(snapshot.end_ns))),
-        );
+        let silent_ns = self.latest.saturating_sub(snapshot.end_ns);
+        let doubt = Doubt::SilentSince(snapshot.rank, silent_ns, is_behind_host);
         (ProcessStatus::Dead, Some(doubt))
     }
 }

@@ -11,6 +11,7 @@ use super::vector_transfers::{first_of_each, ns, transfer};
 use crate::job::{
     Communicator, InFlightOp, Job, Process, ProcessStatus, SetupCall, Stop, ThreadState, Vector,
 };
+use ncclscope_findings::Doubt;
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_operations::human;
 use ncclscope_operations::threads::{Role, has_api};
@@ -80,9 +81,7 @@ fn doubt_all(job: &mut Job, damage: &[String]) {
     }
     let ranks: Vec<u32> = (0..).take(job.processes.len()).map(|at| job.rank(at)).collect();
     for (process, rank) in job.processes.iter_mut().zip(ranks) {
-        process.doubts.push(format!(
-            "tables of vectors are damaged, and what they lack of rank {rank} is not known"
-        ));
+        process.doubts.push(Doubt::RankDamaged(rank, None));
     }
 }
 
@@ -275,11 +274,7 @@ fn add_facts(process: &mut Process, facts: &ProcessFacts) {
 fn doubt_processes(job: &mut Job, keys: &[ProcessKey]) {
     for (process, key) in job.processes.iter_mut().zip(keys) {
         if (key.0, key.2) == (0, 0) {
-            process.doubts.push(
-                "the table of vectors identifies neither its job nor its process: ranks of two \
-                 jobs would be one here"
-                    .into(),
-            );
+            process.doubts.push(Doubt::ProcessUnknown);
         }
     }
 }
@@ -291,11 +286,7 @@ fn doubt_calls(job: &mut Job) {
         for vector in comm.vectors.iter().filter(|of| of.not_enqueued() > unseen) {
             let doubts = &mut job.processes[vector.process as usize].doubts;
             if doubts.is_empty() {
-                doubts.push(
-                    "it is in a call of NCCL, which may connect it to other ranks there: a table \
-                     of vectors does not tell to which, and what those do"
-                        .into(),
-                );
+                doubts.push(Doubt::InCall);
             }
         }
     }
@@ -393,7 +384,7 @@ mod tests {
 
     fn ranks_of(job: &Job) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
         let found = diagnose(job, &Options::default()).findings;
-        found.into_iter().map(|it| (it.class, it.confidence, it.root_ranks)).collect()
+        found.into_iter().map(|it| (it.class, it.confidence(), it.root_ranks)).collect()
     }
 
     const LATE: (FindingClass, Confidence) = (FindingClass::HostStuck, Confidence::Confirmed);
@@ -425,7 +416,7 @@ mod tests {
                 (verdict.class, &verdict.root_ranks[..]),
                 (FindingClass::ProcessGone, &[3][..])
             );
-            assert!(verdict.title.contains(how), "{verdict:?}");
+            assert!(verdict.title().contains(how), "{verdict:?}");
         }
         all[3].flags = 0;
         let missing = choose(&named(&all), Some("c"), HANG).unwrap_err();

@@ -3,8 +3,8 @@
 //! findings.
 
 use crate::pipeline::{Shape, play};
-use ncclscope_findings::{Confidence, FindingClass};
-use ncclscope_stragglers::finding::SlowPart;
+use ncclscope_findings::SlowPart;
+use ncclscope_findings::{Confidence, Doubt, FindingClass};
 use ncclscope_stragglers::input::table::{Operation, job};
 use ncclscope_stragglers::model::LayoutPosition;
 use ncclscope_stragglers::model::LinkTraffic;
@@ -123,11 +123,12 @@ fn a_link_that_costs_more_than_a_late_worker_is_told_first() {
     let mut job = job(&rows(shape, 5, &|cell| if cell.dp_rank == 3 { 1.2 } else { 1.0 }));
     job.edges = (0..8).map(|src| ring_edge(src, if src == 3 { 36.0 } else { 1.0 })).collect();
     let report = analyze(&job, &Limits::default());
-    let found: Vec<_> = report.findings.iter().map(|of| (of.class, of.confidence)).collect();
+    let found: Vec<_> = report.findings.iter().map(|of| (of.class, of.confidence())).collect();
     let link = (FindingClass::SlowLink, Confidence::Confirmed);
     assert_eq!(found, [link, (FindingClass::SlowRank, Confidence::Suspect)], "{report:#?}");
-    let why = report.findings[1].evidence.last().unwrap();
-    assert_eq!(why.text, "the slow link from rank 3 to rank 4 may be why");
+    assert_eq!(report.findings[1].doubts, [Doubt::SlowLinkThere([3, 4])]);
+    let why = "the slow link from rank 3 to rank 4 may be why";
+    assert_eq!(report.findings[1].alternatives(), [why]);
 }
 
 /// The traffic of a worker to the next of eight, at `factor` times the usual cost.

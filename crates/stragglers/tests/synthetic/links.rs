@@ -37,7 +37,7 @@ fn mesh(comm: &str, ranks: &[usize], factor: impl Fn(usize, usize) -> f64) -> Ve
 }
 
 fn found(report: &SlowReport) -> Vec<(FindingClass, Vec<u32>, Confidence)> {
-    report.findings.iter().map(|f| (f.class, f.root_ranks.clone(), f.confidence)).collect()
+    report.findings.iter().map(|f| (f.class, f.root_ranks.clone(), f.confidence())).collect()
 }
 
 /// In a mesh of three, two links of six do not touch a slow interface, in one of four half of them.

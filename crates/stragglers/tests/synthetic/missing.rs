@@ -46,7 +46,7 @@ fn job_of(work: [f64; 4], steps_of_3: u32) -> Job {
 }
 
 fn found(report: &SlowReport) -> Vec<(Vec<u32>, Confidence)> {
-    report.findings.iter().map(|f| (f.root_ranks.clone(), f.confidence)).collect()
+    report.findings.iter().map(|f| (f.root_ranks.clone(), f.confidence())).collect()
 }
 
 #[test]
@@ -76,8 +76,8 @@ fn a_slow_rank_is_a_suspicion_where_members_were_not_recorded() {
     assert_eq!(whole.notes, [""; 0]);
     let report = analyze(&job(1, 0), &Limits::default());
     assert_eq!(found(&report), [(vec![1], Confidence::Suspect)]);
-    let evidence = &report.findings[0].evidence;
-    assert!(evidence.iter().any(|line| line.text.contains("were not recorded")), "{evidence:?}");
+    let doubts = report.findings[0].alternatives();
+    assert!(doubts.iter().any(|text| text.contains("were not recorded")), "{doubts:?}");
 }
 
 /// Rank 2 waits for sends that were not recorded, which looks like work: after the repair of rank 1

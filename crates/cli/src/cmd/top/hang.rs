@@ -4,10 +4,9 @@
 
 use ncclscope_diagnose::input::vectors::build;
 use ncclscope_diagnose::{Options, diagnose};
-use ncclscope_findings::Confidence;
+use ncclscope_findings::Finding;
 use ncclscope_node::judged::Judged;
-use ncclscope_operations::stats::to_f64;
-use ncclscope_top::{Comm, Flight, Verdict};
+use ncclscope_top::{Comm, Flight};
 use ncclscope_trace::progress::progress_flags;
 use ncclscope_trace::vectors::{Table, Vector};
 use std::collections::BTreeSet;
@@ -16,8 +15,8 @@ use std::time::Duration;
 /// What an agent's vectors show.
 #[derive(Debug, Default)]
 pub(super) struct Hangs {
-    /// Why ranks wait, for each job.
-    pub(super) findings: Vec<Verdict>,
+    /// Why ranks wait: the job's id, and what is wrong.
+    pub(super) findings: Vec<(String, Finding)>,
     /// (Job number, rank) of ranks whose own watchdog reports a hang.
     pub(super) stuck: BTreeSet<(u64, u32)>,
 }
@@ -32,30 +31,18 @@ pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
         let of_job = build(&table.of_jobs(|job| job == number), limit);
         let job = table.jobs.get(&number).cloned().unwrap_or_default();
         let found = diagnose(&of_job, &Options { hang: limit }).findings;
-        hangs.findings.extend(found.iter().map(|verdict| verdict_of(&job, verdict)));
+        hangs.findings.extend(found.into_iter().map(|finding| (job.clone(), finding)));
     }
     hangs
 }
 
 /// Why ranks wait according to the recordings.
-pub(super) fn verdicts(jobs: &[Judged]) -> Vec<Verdict> {
+pub(super) fn verdicts(jobs: &[Judged]) -> Vec<(String, Finding)> {
     let of_job = |job: &Judged| {
         let name = job.identity.job_id().unwrap_or_default().to_owned();
-        job.found.findings.iter().map(|one| verdict_of(&name, one)).collect::<Vec<_>>()
+        job.found.findings.iter().map(|one| (name.clone(), one.clone())).collect::<Vec<_>>()
     };
     jobs.iter().flat_map(of_job).collect()
-}
-
-/// A verdict of `diagnose` about a job.
-fn verdict_of(job: &str, found: &ncclscope_diagnose::Verdict) -> Verdict {
-    Verdict {
-        job: job.to_owned(),
-        class: found.class.name().to_owned(),
-        title: found.title.clone(),
-        ranks: found.root_ranks.clone(),
-        is_suspect: found.confidence == Confidence::Suspect,
-        age_s: found.age_ns.map(|ns| to_f64(ns) / 1e9),
-    }
 }
 
 /// True if the operations of a rank's communicator show no end.
@@ -103,9 +90,9 @@ mod tests {
         let jobs = [(7, "train".to_owned())].into();
         let table = Table { vectors, jobs, ..Table::default() };
         let hangs = find(&table, Duration::from_secs(1));
-        let [verdict] = &hangs.findings[..] else { panic!("{hangs:?}") };
-        assert_eq!((verdict.job.as_str(), &verdict.ranks[..]), ("train", &[1][..]));
-        assert_eq!(verdict.age_s, Some(2.0));
+        let [(job, finding)] = &hangs.findings[..] else { panic!("{hangs:?}") };
+        assert_eq!((job.as_str(), &finding.root_ranks[..]), ("train", &[1][..]));
+        assert_eq!(finding.age_ns, Some(2_000_000_000));
         assert_eq!(hangs.stuck, [(7, 2)].into());
         assert!(find(&table, Duration::from_secs(3)).findings.is_empty(), "not yet");
     }

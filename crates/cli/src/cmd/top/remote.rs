@@ -339,7 +339,7 @@ mod tests {
         assert_eq!((function.count, function.timed), (300.0, 300.0));
         assert!((function.seconds - 3.0).abs() < 1e-9);
         assert_eq!(waits.work.links.values().next().unwrap().bytes, 300_000.0);
-        assert_eq!(reading.findings[0].ranks, [10], "{reading:?}");
+        assert_eq!(reading.findings[0].1.root_ranks, [10], "{reading:?}");
     }
 
     #[test]

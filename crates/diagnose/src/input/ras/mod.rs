@@ -29,21 +29,14 @@ mod world;
 pub use output::Ras;
 
 use super::json;
+use crate::diagnosis::Diagnosis;
 use crate::job::{Communicator, Job, NoEnd, Process, ProcessStatus, Stop, Vector};
-use crate::verdict::{Diagnosis, Evidence};
 use finder::MemberFinder;
-use ncclscope_findings::{Confidence, FindingClass};
-use ncclscope_operations::human;
+use ncclscope_findings::{Doubt, Evidence, FindingClass};
 use output::{Key, Member};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
-use watched::MAY_HAVE_ENDED;
-
-/// The doubt about ranks of which one output is known.
-const ONE_OUTPUT: &str = "one output of RAS does not show whether ranks advance";
-/// The doubt about a rank that the earlier of two outputs does not show.
-const NOT_BEFORE: &str = "the earlier output of RAS does not have this rank";
 
 /// True if `value` is RAS's output.
 #[must_use]
@@ -61,9 +54,6 @@ pub fn parse(bytes: &[u8]) -> Result<Value, String> {
 
 /// The source of a job that is read from RAS alone.
 const SOURCE: &str = "NCCL RAS";
-/// RAS shows launches, and a rank that launches nothing more may be a victim.
-const MAY_WAIT_FOR_END: &str = "it waits for the end of the last operation that it launched, which \
-                                another rank holds up: RAS does not show ends";
 
 /// Reads an answer of RAS in either form; `None` if it is something else.
 #[must_use]
@@ -153,8 +143,8 @@ impl Ras {
             // NCCL itself has waited a minute.
             process.doubts.retain(|_| !member.is_dead);
         }
-        if member.is_dead_later && !process.doubts.iter().any(|doubt| doubt == MAY_HAVE_ENDED) {
-            process.doubts.push(MAY_HAVE_ENDED.into());
+        if member.is_dead_later && !process.doubts.contains(&Doubt::EndedBefore) {
+            process.doubts.push(Doubt::EndedBefore);
         }
         !is_gone
     }
@@ -173,12 +163,11 @@ impl Ras {
                 process.is_moving = true;
                 return;
             }
-            (None, _) if self.before.is_some() => NOT_BEFORE.to_owned(),
-            (None, _) => ONE_OUTPUT.to_owned(),
-            (Some(_), Some(apart)) => format!(
-                "the two outputs of RAS are {} apart: a rank may be busy for longer (--hang-sec)",
-                human::duration(apart.as_secs_f64() * 1e9)
-            ),
+            (None, _) if self.before.is_some() => Doubt::NotBefore,
+            (None, _) => Doubt::OneOutput,
+            (Some(_), Some(apart)) => {
+                Doubt::ShortlyApart(u64::try_from(apart.as_nanos()).unwrap_or(u64::MAX))
+            }
             (Some(_), None) => return,
         };
         if !process.doubts.contains(&doubt) {
@@ -194,7 +183,7 @@ impl Ras {
         let all: Vec<bool> = all.collect();
         let still = all.iter().filter(|advances| !**advances).count();
         match (&self.before, all.len(), still) {
-            (None, ..) => Some(ONE_OUTPUT.to_owned() + ": give two, some seconds apart"),
+            (None, ..) => Some(Doubt::OneOutput.text() + ": give two, some seconds apart"),
             (_, 0, _) => None,
             (_, _, 0) => Some("all ranks have launched operations between the two outputs".into()),
             (_, all, still) => Some(format!(
@@ -209,16 +198,15 @@ impl Ras {
         let processes = job.processes.iter().filter_map(|one| Some((one.rank?, one)));
         let processes: HashMap<u32, &Process> = processes.collect();
         let finder = MemberFinder::new(self, job);
-        for verdict in &mut diagnosis.findings {
+        for finding in &mut diagnosis.findings {
             // Where no other input shows that the operations of other ranks have ended.
-            if verdict.class == FindingClass::HostStuck && job.source == SOURCE {
-                verdict.confidence = Confidence::Suspect;
-                verdict.alternatives.push(MAY_WAIT_FOR_END.into());
+            if finding.class == FindingClass::HostStuck && job.source == SOURCE {
+                finding.doubts.push(Doubt::EndsNotShown);
             }
-            for &rank in &verdict.root_ranks {
+            for &rank in &finding.root_ranks {
                 let found = processes.get(&rank).and_then(|process| finder.find(process));
                 if let Some(text) = found.and_then(|member| member.text()) {
-                    verdict.evidence.push(Evidence::of(verdict.class, rank, text));
+                    finding.evidence.push(Evidence::of(finding.class, rank, text));
                 }
             }
         }

@@ -4,11 +4,11 @@
 
 use super::monitor::{Monitor, Peer, Place};
 use super::output::Ras;
+use crate::diagnosis::Diagnosis;
 use crate::gone;
 use crate::job::{Job, Process, ProcessStatus, Stop};
-use crate::verdict::{Diagnosis, Evidence, Verdict};
 use crate::words;
-use ncclscope_findings::{Confidence, FindingClass};
+use ncclscope_findings::{Doubt, Evidence, Finding, FindingClass};
 use ncclscope_operations::human::{count, if_one};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,11 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const NAMED: usize = 8;
 /// How RAS reports a process that it has given up.
 const GIVEN_UP: ProcessStatus = ProcessStatus::Stopped(Stop::Unanswering);
-/// The doubt about a process that RAS has given up.
-pub(super) const MAY_HAVE_ENDED: &str =
-    "a process that ended in order, a minute or more before others did: RAS takes it for dead";
-const MAY_BE_THE_OTHER: &str = "the process that printed the events was itself stopped or cut off, \
-    and takes the others for dead: ask RAS on another host (`ncclras -f json`)";
+/// Evidence about a process that RAS gave up after its last output.
 const UNSEEN: &str =
     "that is later than all outputs of STATUS: who has waited for it since is not visible";
 
@@ -135,11 +131,12 @@ fn most(peers: &BTreeMap<Place, Peer>) -> String {
     let alive: Vec<String> = alive.take(NAMED).map(|(place, peer)| named(place, peer)).collect();
     let dead = peers.values().filter_map(|peer| peer.dead.as_deref());
     format!(
-        "RAS's MONITOR considers {} of {} dead since {}, but not {}: perhaps {MAY_BE_THE_OTHER}",
+        "RAS's MONITOR considers {} of {} dead since {}, but not {}: perhaps {}",
         peers.values().filter(|peer| peer.dead.is_some()).count(),
         count(peers.len(), "process"),
         dead.min().unwrap_or_default(),
-        alive.join(", ")
+        alive.join(", "),
+        Doubt::ObserverCutOff.text()
     )
 }
 
@@ -148,11 +145,11 @@ fn add_evidence(dead: &Dead<'_>, diagnosis: &mut Diagnosis, job: &Job) -> bool {
     let Some(rank) = dead.process.and_then(|at| job.known_rank(at)) else { return false };
     let about = diagnosis.findings.iter_mut().filter(|one| one.root_ranks.contains(&rank));
     let mut is_any = false;
-    for verdict in about {
+    for finding in about {
         let text = format!("NCCL RAS MONITOR: {}: {}", dead.who(job), dead.peer.text());
-        verdict.evidence.push(Evidence::of(verdict.class, rank, text));
+        finding.evidence.push(Evidence::of(finding.class, rank, text));
         if dead.is_later {
-            verdict.evidence.push(Evidence::about(verdict.class, UNSEEN.into()));
+            finding.evidence.push(Evidence::about(finding.class, UNSEEN.into()));
         }
         is_any = true;
     }
@@ -160,7 +157,7 @@ fn add_evidence(dead: &Dead<'_>, diagnosis: &mut Diagnosis, job: &Job) -> bool {
 }
 
 /// The verdict about processes that RAS has given up, and that no other verdict names.
-fn verdict(dead: &[Dead<'_>], job: &Job) -> Verdict {
+fn verdict(dead: &[Dead<'_>], job: &Job) -> Finding {
     let class = FindingClass::ProcessGone;
     let who = match dead {
         [one] => one.who(job),
@@ -186,13 +183,14 @@ fn verdict(dead: &[Dead<'_>], job: &Job) -> Verdict {
     if dead.iter().any(|dead| dead.is_later) {
         evidence.push(Evidence::about(class, UNSEEN.into()));
     }
-    let meaning = gone::meaning(job, GIVEN_UP, dead.len() > 1).unwrap_or_default();
-    let title = format!("{who}: {meaning}");
-    Verdict {
+    Finding {
+        subject: Some(who),
+        how: gone::how(job, GIVEN_UP),
+        unknown_roots: dead.len() - root_ranks.len(),
         advice: gone::advice(job, GIVEN_UP).unwrap_or_default(),
         evidence,
-        alternatives: vec![MAY_HAVE_ENDED.into(), MAY_BE_THE_OTHER.into()],
-        ..Verdict::new(class, title, Confidence::Suspect, root_ranks)
+        doubts: vec![Doubt::EndedBefore, Doubt::ObserverCutOff],
+        ..Finding::new(class, root_ranks)
     }
 }
 
