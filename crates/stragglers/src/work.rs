@@ -197,22 +197,28 @@ fn usual_member(costs: impl Iterator<Item = f64>) -> f64 {
 /// The candidates that explain the loss: of all that are repaired together, that which matters
 /// least is left as it is, until each of those left would cost what matters if it alone was not
 /// repaired. Two ranks that are equally slow both matter, though the repair of one gains nothing.
+/// Where members were not recorded, work may be a wait for one of them: then the repair of a
+/// candidate alone must gain what matters.
 fn explain(replay: &Replay<'_>, candidates: Vec<Candidate>, limits: &Limits) -> Vec<Candidate> {
     let usual = replay.graph.weights();
-    let least = limits.test.least_cost * replay.mean(usual);
+    let as_it_was = replay.mean(usual);
+    let least = limits.test.least_cost * as_it_was;
     let mut left = without_members(candidates);
-    let repaired = |left: &[Candidate], but: Option<usize>| {
-        let all = left.iter().enumerate().filter(|(at, _)| Some(*at) != but);
-        let weights = all.fold(usual.to_vec(), |weights, (_, candidate)| {
+    let repaired = |all: &mut dyn Iterator<Item = &Candidate>| {
+        let weights = all.fold(usual.to_vec(), |weights, candidate| {
             let ranks = candidate.group.workers.iter().filter_map(|&at| u32::try_from(at).ok());
             replay.peers.weights(&replay.graph, Unit::Work(&ranks.collect()), &weights).weights
         });
         replay.mean(&weights)
     };
+    left.retain(|one| one.is_whole || as_it_was - repaired(&mut [one].into_iter()) >= least);
     while !left.is_empty() {
-        let mean = repaired(&left, None);
-        let costs = (0..left.len()).map(|at| repaired(&left, Some(at)) - mean);
-        let costs: Vec<f64> = costs.collect();
+        let mean = repaired(&mut left.iter());
+        let cost = |but: usize| {
+            let others = left.iter().enumerate().filter(|(at, _)| *at != but);
+            repaired(&mut others.map(|(_, one)| one)) - mean
+        };
+        let costs: Vec<f64> = (0..left.len()).map(cost).collect();
         let worst = (0..left.len()).min_by(|&a, &b| costs[a].total_cmp(&costs[b]));
         match worst.filter(|&at| costs[at] < least) {
             Some(at) => drop(left.remove(at)),

@@ -80,10 +80,10 @@ fn a_slow_rank_is_a_suspicion_where_members_were_not_recorded() {
     assert!(doubts.iter().any(|text| text.contains("were not recorded")), "{doubts:?}");
 }
 
-/// Rank 2 waits for sends that were not recorded, which looks like work: after the repair of rank 1
-/// the job would wait for it.
+/// Rank 2 waits for sends that were not recorded, which looks like work, and others wait for it,
+/// but less than for rank 1.
 #[test]
-fn a_rank_whose_work_may_be_a_wait_is_a_suspicion() {
+fn a_rank_that_others_hardly_wait_for_is_no_suspect() {
     let mut job = job_of([40.0, 70.0, 60.0, 40.0], STEPS);
     let batch = |step: u32, worker: usize| {
         let start = f64::from(step) * 100.0 * MS;
@@ -98,6 +98,5 @@ fn a_rank_whose_work_may_be_a_wait_is_a_suspicion() {
         }
     };
     job.batches = (0..STEPS).flat_map(|step| (0..4).map(move |of| batch(step, of))).collect();
-    let suspects = [(vec![1], Confidence::Suspect), (vec![2], Confidence::Suspect)];
-    assert_eq!(found(&analyze(&job, &Limits::default())), suspects);
+    assert_eq!(found(&analyze(&job, &Limits::default())), [(vec![1], Confidence::Suspect)]);
 }
