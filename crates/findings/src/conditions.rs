@@ -78,10 +78,10 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     (C::NotRecorded, "Always suspect."),
     (
         C::SlowRank,
-        "In 3 steps or more its own work exceeds that of its peers by 2 % of a step \
-         (`--threshold`), and not by chance (p below 0.01 for all ranks together); or rare long \
-         steps are its own far more often than those of others. Without that excess the steps \
-         would be shorter by 2 %.",
+        "In 3 steps or more after the first its own work exceeds that of its peers by 2 % of a \
+         step (`--threshold`), and not by chance (p below 0.01 for all ranks together); or rare \
+         long steps are its own far more often than those of others. Without that excess the \
+         steps would be shorter by 2 %.",
     ),
     (
         C::TransfersSlowed,

@@ -140,7 +140,7 @@ fn what_cannot_be_told_says_what_would_settle_it() {
     assert_eq!(needs(&Blocks::new(4), 0, Peers), Some(Needs::Peers(1)));
     assert_eq!(needs(&with(4, 4, 0, &[]), 0, Past), Some(Needs::Blocks(2)));
     assert_eq!(needs(&with(64, 20, 9, &[3.0]), 0, Peers), Some(Needs::Stalls(2)));
-    assert_eq!(needs(&with(4, 40, 0, &[0.02; 40]), 0, Peers), Some(Needs::Peers(4)));
+    assert_eq!(needs(&with(4, 40, 0, &[0.02; 40]), 0, Peers), Some(Needs::Peers(12)));
     let few = needs(&with(4, 9, 0, &[0.035; 9]), 0, Peers);
     assert!(matches!(few, Some(Needs::Blocks(9..))), "{few:?}");
     assert_eq!(needs(&with(64, 20, 0, &[0.05; 20]), 0, Peers), None);

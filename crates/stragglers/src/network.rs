@@ -78,13 +78,12 @@ pub(crate) fn find(
     limits: &Limits,
 ) -> (Vec<Finding>, BTreeSet<(usize, usize)>) {
     let pools = pools(job, limits);
-    let (several, alone): (Vec<Pool>, Vec<Pool>) =
-        pools.into_iter().partition(|pool| pool.flows.len() > 1);
-    let links = |pools: &[Pool]| -> BTreeSet<(usize, usize)> {
-        pools.iter().flat_map(|pool| pool.flows.iter().map(|flow| (flow.src, flow.dst))).collect()
+    let links = |is_judged: bool| -> BTreeSet<(usize, usize)> {
+        let of = pools.iter().filter(|pool| pool.has_contrast() == is_judged);
+        of.flat_map(|pool| pool.flows.iter().map(|flow| (flow.src, flow.dst))).collect()
     };
-    let judged = links(&several);
-    let unjudged = links(&alone).difference(&judged).copied().collect();
+    let unjudged = links(false).difference(&links(true)).copied().collect();
+    let several: Vec<Pool> = pools.into_iter().filter(|pool| pool.flows.len() > 1).collect();
     // Most links may be slow, in a small mesh: then the usual time is that of the quickest ones.
     let searches = [0.5, 0.25].map(|quantile| Search::of(job, &several, quantile).explain());
     let best = searches.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
@@ -352,6 +351,13 @@ fn of_unit(job: &Job, units: &[Unit<'_>], slow: &[&Judged<'_>], span: f64) -> Fi
 }
 
 impl Pool {
+    /// True if no worker is at an end of all its links: else its slow card slows all of them.
+    fn has_contrast(&self) -> bool {
+        let ends = |flow: &Flow| BTreeSet::from([flow.src, flow.dst]);
+        let shared = self.flows.iter().map(ends).reduce(|shared, ends| &shared & &ends);
+        shared.is_some_and(|shared| shared.is_empty())
+    }
+
     fn edges<'j>(&self, job: &'j Job) -> impl Iterator<Item = &'j LinkTraffic> {
         self.flows.iter().flat_map(|flow| &flow.edges).map(|&at| &job.edges[at])
     }

@@ -28,8 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum number of last arrivers in a report.
 const ARRIVERS: usize = 1000;
-/// Minimum number of steps in which a rank can be called slow.
-const BLOCKS: usize = ncclscope_statistics::Limits::BLOCKS;
+/// Minimum number of steps in which a rank can be called slow: the first does not show its work.
+const STEPS: usize = ncclscope_statistics::Limits::BLOCKS + 1;
 
 /// A training step in the report: how long it took, and what the others waited for.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -435,7 +435,7 @@ fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
 /// Number of workers whose own time is known in too few steps to be called slow.
 fn unknown(job: &Job, known: &[Vec<Known>]) -> usize {
     let steps = |worker: usize| known.iter().filter(|of| of[worker] > Known::Nothing).count();
-    (0..job.workers.len()).filter(|&worker| steps(worker) < BLOCKS).count()
+    (0..job.workers.len()).filter(|&worker| steps(worker) < STEPS).count()
 }
 
 /// Why something is not reported; `known` is how well the own work of workers is known.
@@ -448,13 +448,13 @@ fn quiet(job: &Job, clocks: &Clocks, (known, steps): (&[Vec<Known>], usize)) -> 
     }
     let doubts = coverage::doubts(job).into_iter();
     quiet.extend(doubts.map(|why| format!("who makes the others wait: {}", why.text())));
-    if steps < BLOCKS {
+    if steps < STEPS {
         quiet.push(format!(
-            "{} too few to call a rank slow: at least {BLOCKS} are needed",
+            "{} too few to call a rank slow: at least {STEPS} are needed",
             human::are(steps, "step"),
         ));
     }
-    let unknown = match job.is_kernel_timed && steps >= BLOCKS {
+    let unknown = match job.is_kernel_timed && steps >= STEPS {
         true => unknown(job, known),
         false => 0,
     };

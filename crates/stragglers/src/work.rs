@@ -5,9 +5,9 @@ Slow ranks, stages and data-parallel ranks (S1), and slow hosts of slow ranks (S
 A unit is a candidate if it works longer than its peers and chance does not explain it
 ([`ncclscope_statistics`]). The peers of a rank are those that do the same, of a stage the other
 stages. A candidate matters only if the steps would be shorter without its excess: in a healthy
-pipeline each stage waits for the others, and what nothing waits for costs nothing. So all
-candidates are repaired together in a replay ([`ncclscope_delays`]), and those that may stay as they
-are without a cost are left out.
+pipeline each stage waits for the others, and what nothing waits for costs nothing. So the
+candidate whose repair gains most in a replay ([`ncclscope_delays`]) is repaired, and the rest is
+judged again.
 */
 
 use crate::coverage::Known;
@@ -48,6 +48,8 @@ struct Group {
 struct Candidate {
     group: Group,
     effect: Effect,
+    /// The begin of the first step, ns on the job's clock.
+    begin: f64,
     /// The start of each step in which its work is known, and by how much that exceeds its peers',
     /// as a share of the step.
     steps: Vec<(f64, f64)>,
@@ -181,7 +183,9 @@ impl Shown<'_> {
             let excess = level.blocks.excess(at, level.against);
             let starts = level.steps.iter().map(|step| step.start);
             let steps = starts.zip(excess).filter(|(_, excess)| !excess.is_nan()).collect();
-            Candidate { group, effect, steps, is_whole }
+            let begin = self.steps.iter().find(|step| step.number != Step::NONE);
+            let begin = begin.map_or(0.0, |step| step.start);
+            Candidate { group, effect, begin, steps, is_whole }
         };
         slow.into_iter().map(candidate).collect()
     }
@@ -194,29 +198,41 @@ fn usual_member(costs: impl Iterator<Item = f64>) -> f64 {
     known.get(known.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The candidates that explain the loss: of all that are repaired together, that which matters
-/// least is left as it is, until each of those left would cost what matters if it alone was not
-/// repaired. Two ranks that are equally slow both matter, though the repair of one gains nothing.
-/// Where members were not recorded, work may be a wait for one of them: then the repair of a
-/// candidate alone must gain what matters.
+/// The candidates that explain the loss: each time that whose repair gains most, until none gains
+/// what matters. Where members were not recorded, work may be a wait for one of them: the repair of
+/// such a candidate must gain it alone.
 fn explain(replay: &Replay<'_>, candidates: Vec<Candidate>, limits: &Limits) -> Vec<Candidate> {
-    let usual = replay.graph.weights();
-    let as_it_was = replay.mean(usual);
+    let mut repairs = Repairs { replay, weights: replay.graph.weights().to_vec() };
+    let as_it_was = repairs.mean(&[]);
     let least = limits.test.least_cost * as_it_was;
     let mut left = without_members(candidates);
-    let repaired = |all: &mut dyn Iterator<Item = &Candidate>| {
-        let weights = all.fold(usual.to_vec(), |weights, candidate| {
-            let ranks = candidate.group.workers.iter().filter_map(|&at| u32::try_from(at).ok());
-            replay.peers.weights(&replay.graph, Unit::Work(&ranks.collect()), &weights).weights
-        });
-        replay.mean(&weights)
-    };
-    left.retain(|one| one.is_whole || as_it_was - repaired(&mut [one].into_iter()) >= least);
+    left.retain(|one| one.is_whole || as_it_was - repairs.mean(&[one]) >= least);
+    let mut found = Vec::new();
+    loop {
+        let mean = repairs.mean(&[]);
+        let gains: Vec<f64> = left.iter().map(|one| mean - repairs.mean(&[one])).collect();
+        let best = (0..left.len()).max_by(|&a, &b| gains[a].total_cmp(&gains[b]));
+        match best.filter(|&at| gains[at] >= least) {
+            Some(at) => {
+                let one = left.remove(at);
+                repairs.weights = repairs.with(&[&one]);
+                found.push(one);
+            }
+            None if found.is_empty() => return together(&repairs, left, least),
+            None => return found,
+        }
+    }
+}
+
+/// Two ranks that are equally slow both matter, though the repair of one gains nothing: of all that
+/// are repaired together, that which matters least is left as it is, until each of those left would
+/// cost what matters if it alone was not repaired.
+fn together(repairs: &Repairs<'_, '_>, mut left: Vec<Candidate>, least: f64) -> Vec<Candidate> {
     while !left.is_empty() {
-        let mean = repaired(&mut left.iter());
+        let mean = repairs.mean(&left.iter().collect::<Vec<_>>());
         let cost = |but: usize| {
             let others = left.iter().enumerate().filter(|(at, _)| *at != but);
-            repaired(&mut others.map(|(_, one)| one)) - mean
+            repairs.mean(&others.map(|(_, one)| one).collect::<Vec<_>>()) - mean
         };
         let costs: Vec<f64> = (0..left.len()).map(cost).collect();
         let worst = (0..left.len()).min_by(|&a, &b| costs[a].total_cmp(&costs[b]));
@@ -226,6 +242,29 @@ fn explain(replay: &Replay<'_>, candidates: Vec<Candidate>, limits: &Limits) -> 
         }
     }
     left
+}
+
+/// The job with some candidates repaired.
+struct Repairs<'r, 'j> {
+    replay: &'r Replay<'j>,
+    /// The weights of all moments, ns.
+    weights: Vec<f64>,
+}
+
+impl Repairs<'_, '_> {
+    /// The weights with the work of these, too, at their peers.
+    fn with(&self, all: &[&Candidate]) -> Vec<f64> {
+        let Repairs { replay, weights } = self;
+        all.iter().fold(weights.clone(), |weights, candidate| {
+            let ranks = candidate.group.workers.iter().filter_map(|&at| u32::try_from(at).ok());
+            replay.peers.weights(&replay.graph, Unit::Work(&ranks.collect()), &weights).weights
+        })
+    }
+
+    /// The mean duration of a step with these repaired, too, ns.
+    fn mean(&self, all: &[&Candidate]) -> f64 {
+        self.replay.mean(&self.with(all))
+    }
 }
 
 /// The candidates without those whose work another one explains: a group whose usual member is slow
@@ -244,10 +283,14 @@ fn without_members(candidates: Vec<Candidate>) -> Vec<Candidate> {
 }
 
 fn finding(job: &Job, of: &Candidate, limits: &Limits) -> Finding {
-    let Candidate { group, effect, steps, is_whole } = of;
+    let Candidate { group, effect, begin, steps, is_whole } = of;
     let slow: Vec<(f64, bool)> =
         steps.iter().map(|(start, excess)| (*start, *excess >= limits.test.least_cost)).collect();
     let hits = slow.iter().filter(|(_, is_slow)| *is_slow).count();
+    // What a rank did in the first recorded step is not known: it may have begun before.
+    let is_first = |onset: &f64| steps.first().is_some_and(|(start, _)| start == onset);
+    let onset = Onset::first(&slow, STAYS);
+    let onset = onset.map(|onset| if is_first(&onset) { *begin } else { onset });
     let line = |text: String| Evidence::about(FindingClass::SlowRank, text);
     let [low, high] = effect.interval;
     let text = format!(
@@ -274,7 +317,7 @@ fn finding(job: &Job, of: &Candidate, limits: &Limits) -> Finding {
         root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
         lost_share: Some(effect.mean),
         steps: Some(hits),
-        onset: Onset::first(&slow, STAYS).map(Onset::Job),
+        onset: onset.map(Onset::Job),
         evidence: vec![line(text).with(figures)],
         ..Finding::of(FindingClass::SlowRank)
     }

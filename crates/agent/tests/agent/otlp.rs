@@ -4,7 +4,7 @@
 //! recordings.
 
 use crate::export::{Agent, PATIENCE, receive, wait_for};
-use crate::{agent, run_agent};
+use crate::{agent, ncclscope};
 use scripts::{Call, Process};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -134,7 +134,7 @@ fn sums(request: &Value, name: &str, by: &[&str]) -> BTreeMap<Vec<String>, u64> 
 
 /// Compares what was decoded with the report of the recordings.
 fn compare(request: &Value, run: &Path) {
-    let text = run_agent(&["report", run.to_str().unwrap(), "--format", "json"]).ends_with(0);
+    let text = ncclscope(&["report", run.to_str().unwrap(), "--format", "json"]).ends_with(0);
     let report: Value = serde_json::from_str(&text.stdout).unwrap();
     let mut operations = BTreeMap::<_, u64>::new();
     let mut bytes = 0;

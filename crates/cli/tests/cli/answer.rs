@@ -157,17 +157,23 @@ fn the_next_command_has_the_limit_of_the_hang() {
     assert!(text.contains(&format!("\nnext  ncclscope diagnose --hang-sec 2.5 {out}\n")), "{text}");
 }
 
-/// In a ring of four links, one slow interface makes half of the links slow; nothing shows which
-/// half is the normal one.
+/// Two pairs of ranks with a link in each direction: the links of a pair share both interfaces, so
+/// one of the two is slow.
+#[test]
+fn in_a_small_job_a_slow_interface_is_one_of_two() {
+    let (lines, _) = report(&["--fault", "slow-nic", "--ranks", "4"]);
+    assert!(lines[0].starts_with("SLOW  since 20"), "{lines:#?}");
+    assert!(lines[1].starts_with("who   rank 1 (node-0000, "), "{lines:#?}");
+    assert!(lines[1].contains("; rank 3 (node-0001, "), "{lines:#?}");
+    assert!(lines[2].starts_with("why   S4 slow-nic (suspected, "), "{lines:#?}");
+}
+
 #[test]
 fn a_small_job_that_is_fine_says_what_is_not_judged() {
-    for fault in ["slow-nic", "slow-nvlink"] {
-        let (lines, _) = report(&["--fault", fault, "--ranks", "4"]);
-        let expected = "FINE  4 ranks: nothing hangs, and no rank or GPU slows them down; not \
-                        judged, because too few are alike: ";
-        assert!(lines[0].starts_with(expected), "{fault}: {lines:#?}");
-        assert!(lines[0].ends_with(" links, 2 communicators within nodes"), "{fault}: {lines:#?}");
-    }
+    let (lines, _) = report(&["--fault", "slow-nvlink", "--ranks", "4"]);
+    let expected = "FINE  4 ranks: nothing hangs, and no rank, link or GPU slows them down; not \
+                    judged, because too few are alike: 2 communicators within nodes";
+    assert_eq!(lines[0], expected, "{lines:#?}");
 }
 
 /// In a ring of whole hosts no GPU both receives from a host and sends to another, so that a GPU
@@ -176,9 +182,9 @@ fn a_small_job_that_is_fine_says_what_is_not_judged() {
 fn a_job_whose_gpus_cannot_be_judged_is_not_said_to_have_no_slow_gpu() {
     let ring = ["--tp", "1", "--pp", "1", "--fault", "slow-kernels"];
     for (ranks, what, few) in [
-        ("2", "rank or link", "2 communicators within nodes"),
-        ("3", "rank", "3 links"),
-        ("16", "rank", "10 links"),
+        ("2", "rank or link", "; too few are alike: 2 communicators within nodes"),
+        ("3", "rank", "; too few are alike: 1 link"),
+        ("16", "rank or link", ""),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("a job");
@@ -186,7 +192,7 @@ fn a_job_whose_gpus_cannot_be_judged_is_not_said_to_have_no_slow_gpu() {
         let job = ["simulate", "-o", run, "--seed", "1", "--ranks", ranks];
         ncclscope(&[&job[..], &ring].concat()).ends_with(0);
         let text = ncclscope(&["report", run]).ends_with(0).stdout;
-        let more = format!("not judged: {ranks} GPUs inside collectives; too few are alike: {few}");
+        let more = format!("not judged: {ranks} GPUs inside collectives{few}");
         let expected = format!("FINE  {ranks} ranks: nothing hangs, and no {what} slows them down");
         assert_eq!(text.lines().next().unwrap(), format!("{expected}; {more}"));
         let text = ncclscope(&["stragglers", run]).ends_with(0).stdout;

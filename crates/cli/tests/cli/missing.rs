@@ -112,7 +112,7 @@ fn identify(file: &Path, key: &str, value: &str) {
 fn what_came_before_a_removal_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let run = dir.path().join("run");
-    let fault = ["--ranks", "4", "--fault", "slow-nic", "--seed", "1"];
+    let fault = ["--ranks", "4", "--fault", "slow-nvlink", "--seed", "1"];
     ncclscope(&[&["simulate", "-o", run.to_str().unwrap()], &fault[..]].concat()).ends_with(0);
     let (lines, json) = report(&run);
     assert!(lines[0].starts_with("FINE  4 ranks: "), "{lines:#?}");

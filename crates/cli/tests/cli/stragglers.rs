@@ -109,9 +109,9 @@ fn slow_links_and_changes_of_a_simulated_job_are_named() {
 }
 
 /// A GPU that is slow inside collectives, in a pipeline whose stages are nodes: the ranks of its
-/// node are suspects, and the link out of it is a note, not a finding that names a healthy rank.
+/// node are suspects, and no link out of it makes a finding that names a healthy rank.
 #[test]
-fn a_link_out_of_a_slow_node_is_a_note() {
+fn a_link_out_of_a_slow_node_is_not_blamed() {
     let directory = tempfile::tempdir().unwrap();
     for seed in ["1", "3", "5"] {
         let run = directory.path().join(seed);
@@ -127,9 +127,6 @@ fn a_link_out_of_a_slow_node_is_a_note() {
         let slow = &truth["slow"][0]["root_ranks"][0];
         let suspects = findings[0]["root_ranks"].as_array().unwrap();
         assert!(suspects.contains(slow), "seed {seed}: {slow} {suspects:?}");
-        let why = "in a slow communicator without network";
-        let is_note = |note: &Value| note.as_str().unwrap().contains(why);
-        assert!(report["notes"].as_array().unwrap().iter().any(is_note), "seed {seed}: {report:#}");
     }
 }
 
