@@ -183,7 +183,7 @@ fn a_job_whose_gpus_cannot_be_judged_is_not_said_to_have_no_slow_gpu() {
     let ring = ["--tp", "1", "--pp", "1", "--fault", "slow-kernels"];
     for (ranks, what, few) in [
         ("2", "rank or link", "; too few are alike: 2 communicators within nodes"),
-        ("3", "rank", "; too few are alike: 1 link"),
+        ("3", "rank", "; too few are alike: 3 links"),
         ("16", "rank or link", ""),
     ] {
         let dir = tempfile::tempdir().unwrap();
