@@ -2,7 +2,7 @@
 /*!
 The processes of this node, and their common totals.
 
-An exited process keeps its figures for [`LINGER`], so that a scrape finds its last window. Then its
+An exited process keeps its figures for `LINGER`, so that a scrape finds its last window. Then its
 counts are added to the sum of its place, so that no counter of the node falls. Series of
 communicators that no process has any more end, like the series of an exited process.
 */

@@ -4,12 +4,12 @@ Which ranks, links and settings slow down a job that makes progress, from the ti
 communication.
 
 [`input`] reads a [`Job`] from recordings, traces of PyTorch or Nsight Systems, NCCL Inspector's
-files, or a table of operations. [`analyze`] aligns the clocks of the workers ([`clock`]), finds
-which worker waited for which ([`waits`]), follows the waits to workers that waited for no other
-([`blame`]), and looks for slow links ([`edges`]), for GPUs that are slow inside collectives
-([`stalls`]), for processes that are short of processor time (`shortage`), and for operations that
-became slower ([`drift`]). [`SlowReport`] is the JSON schema `ncclscope.stragglers/3`; the rules and
-their limits are in `docs/stragglers.md`.
+files, or a table of operations. [`analyze`] aligns the clocks of the workers ([`clock`]), makes the
+job's moments (`replay`), and looks for ranks that work longer than their peers and whose excess the
+job would miss (`work`), for the links and interfaces that explain which links are slow (`network`),
+for GPUs that are slow inside collectives ([`stalls`]), for processes that are short of processor
+time (`shortage`), and for operations that became slower ([`drift`]). [`SlowReport`] is the JSON
+schema `ncclscope.stragglers/3`; the rules and their limits are in `docs/stragglers.md`.
 
 This crate does **not** diagnose hangs, print, or know what a rank computes: time without an
 operation counts as the rank's own work.
