@@ -4,7 +4,7 @@
 use ncclscope_operations::stats;
 
 /// The standard deviation of normally distributed values whose median absolute deviation is 1.
-pub(crate) const DEVIATION: f64 = 1.482_602;
+pub const DEVIATION: f64 = 1.482_602;
 
 /// The median (for an even number of values, the mean of the middle two); `None` without values.
 #[must_use]

@@ -24,7 +24,7 @@ use crate::pace::Paces;
 use crate::slow_links::{SlowEdge, Unit, link_finding, nic_finding, paced_finding};
 use ncclscope_findings::Doubt;
 use ncclscope_operations::stats::{count, median, to_f64, to_u64};
-use ncclscope_statistics::{Against, Answer, Blocks, compare_units};
+use ncclscope_statistics::{Against, Answer, Blocks, DEVIATION, compare_units};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A transfer of fewer bytes takes the network's latency.
@@ -34,7 +34,8 @@ const SMALL: f64 = 65_536.0;
 /// proxy threads still start the operation, and down when they do nothing else.
 const LATENCY_NS: f64 = 1e6;
 const LATENCIES: f64 = 10.0;
-/// Natural spread of comparable links, as a part of their time.
+/// Natural spread of comparable links, as a part of their time. It, [`BOUND`] and [`ENOUGH`] are of
+/// the design (`../shared/design/judgement.md`, section 4), which chose them before its first run.
 const SPREAD: f64 = 0.05;
 /// With fewer comparable links their spread is not known.
 const MANY: usize = 8;
@@ -46,8 +47,6 @@ const BOUND: f64 = 50.0;
 const ENOUGH: f64 = 6.0;
 /// One in so many of its bytes may be of pieces that do not show whether a unit is slow.
 const UNKNOWN: f64 = 4.0;
-/// Converts a median deviation into a standard deviation.
-const DEVIATION: f64 = 1.4826;
 
 /// Role, size class, whether transfers follow an idle time, and channels of a link.
 type Like<'a> = (&'a str, u64, bool, usize);

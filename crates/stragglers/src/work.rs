@@ -20,11 +20,12 @@ use crate::steps::Step;
 use ncclscope_delays::{Unit, Work};
 use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
 use ncclscope_operations::human::duration;
-use ncclscope_operations::stats::{median, to_f64};
+use ncclscope_operations::stats::{lower_median, median, to_f64};
 use ncclscope_statistics::{Against, Answer, Blocks, Effect, compare_units};
 use std::collections::BTreeSet;
 
-/// Maximum number of candidates of each level that are replayed.
+/// Maximum number of candidates of each level that are replayed: a bound on the time, as designed
+/// (`../shared/design/judgement.md`, section 4).
 const REPLAYED: usize = 12;
 /// A member that costs at most this many times as much as the usual one of its group is not slow on
 /// its own.
@@ -48,8 +49,6 @@ struct Group {
 struct Candidate {
     group: Group,
     effect: Effect,
-    /// The begin of the first step, ns on the job's clock.
-    begin: f64,
     /// The start of each step in which its work is known, and by how much that exceeds its peers',
     /// as a share of the step.
     steps: Vec<(f64, f64)>,
@@ -68,17 +67,18 @@ struct Level {
 
 /// Finds the slow groups of workers; `known` is how well the work of each is known, by step.
 pub(crate) fn find(replay: &Replay<'_>, known: &[Vec<Known>], limits: &Limits) -> Vec<Finding> {
-    let shown = Shown::of(replay, known);
-    let candidates = shown.levels().into_iter().flat_map(|level| shown.slow(&level, limits));
+    let compared = Compared::of(replay, known);
+    let levels = compared.levels().into_iter();
+    let candidates = levels.flat_map(|level| compared.slow(&level, limits));
     let explained = explain(replay, candidates.collect(), limits);
     let mut findings: Vec<Finding> =
-        explained.iter().map(|of| finding(replay.job, of, limits)).collect();
+        explained.iter().map(|of| finding(replay, of, limits)).collect();
     host_bound(replay.job, &mut findings);
     findings
 }
 
 /// What the steps show of the workers' own work.
-struct Shown<'a> {
+struct Compared<'a> {
     job: &'a Job,
     steps: &'a [Step],
     first: usize,
@@ -88,15 +88,15 @@ struct Shown<'a> {
     needed: Vec<Known>,
 }
 
-impl Shown<'_> {
-    fn of<'a>(replay: &'a Replay<'_>, known: &'a [Vec<Known>]) -> Shown<'a> {
+impl Compared<'_> {
+    fn of<'a>(replay: &'a Replay<'_>, known: &'a [Vec<Known>]) -> Compared<'a> {
         let (job, steps) = (replay.job, replay.steps);
         let whole = |worker: usize| known.iter().filter(|of| of[worker] == Known::Whole).count();
         let needed = (0..job.workers.len()).map(|worker| {
             let is_enough = whole(worker) >= ncclscope_statistics::Limits::BLOCKS;
             if is_enough { Known::Whole } else { Known::Suspected }
         });
-        Shown {
+        Compared {
             job,
             steps,
             first: replay.first,
@@ -183,9 +183,7 @@ impl Shown<'_> {
             let excess = level.blocks.excess(at, level.against);
             let starts = level.steps.iter().map(|step| step.start);
             let steps = starts.zip(excess).filter(|(_, excess)| !excess.is_nan()).collect();
-            let begin = self.steps.iter().find(|step| step.number != Step::NONE);
-            let begin = begin.map_or(0.0, |step| step.start);
-            Candidate { group, effect, begin, steps, is_whole }
+            Candidate { group, effect, steps, is_whole }
         };
         slow.into_iter().map(candidate).collect()
     }
@@ -194,27 +192,29 @@ impl Shown<'_> {
 /// The lower median: most members of a group cost as much or more. NaN without a known one.
 fn usual_member(costs: impl Iterator<Item = f64>) -> f64 {
     let mut known: Vec<f64> = costs.filter(|cost| !cost.is_nan()).collect();
-    known.sort_unstable_by(f64::total_cmp);
-    known.get(known.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+    lower_median(&mut known).unwrap_or(f64::NAN)
 }
 
 /// The candidates that explain the loss: each time that whose repair gains most, until none gains
 /// what matters. Where members were not recorded, work may be a wait for one of them: the repair of
 /// such a candidate must gain it alone.
 fn explain(replay: &Replay<'_>, candidates: Vec<Candidate>, limits: &Limits) -> Vec<Candidate> {
-    let mut repairs = Repairs { replay, weights: replay.graph.weights().to_vec() };
-    let as_it_was = repairs.mean(&[]);
-    let least = limits.test.least_cost * as_it_was;
-    let mut left = without_members(candidates);
-    left.retain(|one| one.is_whole || as_it_was - repairs.mean(&[one]) >= least);
     let mut found = Vec::new();
+    let mut left = without_members(candidates);
+    if left.is_empty() {
+        return found;
+    }
+    let mut repairs = Repairs { replay, weights: replay.graph.weights().to_vec() };
+    let mut mean = repairs.mean(&[]);
+    let least = limits.test.least_cost * mean;
+    left.retain(|one| one.is_whole || mean - repairs.mean(&[one]) >= least);
     loop {
-        let mean = repairs.mean(&[]);
         let gains: Vec<f64> = left.iter().map(|one| mean - repairs.mean(&[one])).collect();
         let best = (0..left.len()).max_by(|&a, &b| gains[a].total_cmp(&gains[b]));
         match best.filter(|&at| gains[at] >= least) {
             Some(at) => {
                 let one = left.remove(at);
+                mean -= gains[at];
                 repairs.weights = repairs.with(&[&one]);
                 found.push(one);
             }
@@ -282,15 +282,17 @@ fn without_members(candidates: Vec<Candidate>) -> Vec<Candidate> {
     all.filter(|(_, is_explained)| !is_explained).map(|(one, _)| one).collect()
 }
 
-fn finding(job: &Job, of: &Candidate, limits: &Limits) -> Finding {
-    let Candidate { group, effect, begin, steps, is_whole } = of;
+fn finding(replay: &Replay<'_>, of: &Candidate, limits: &Limits) -> Finding {
+    let Candidate { group, effect, steps, is_whole } = of;
     let slow: Vec<(f64, bool)> =
         steps.iter().map(|(start, excess)| (*start, *excess >= limits.test.least_cost)).collect();
     let hits = slow.iter().filter(|(_, is_slow)| *is_slow).count();
     // What a rank did in the first recorded step is not known: it may have begun before.
     let is_first = |onset: &f64| steps.first().is_some_and(|(start, _)| start == onset);
     let onset = Onset::first(&slow, STAYS);
-    let onset = onset.map(|onset| if is_first(&onset) { *begin } else { onset });
+    let begin = replay.steps.iter().find(|step| step.number != Step::NONE);
+    let begin = begin.map_or(0.0, |step| step.start);
+    let onset = onset.map(|onset| if is_first(&onset) { begin } else { onset });
     let line = |text: String| Evidence::about(FindingClass::SlowRank, text);
     let [low, high] = effect.interval;
     let text = format!(
@@ -314,7 +316,7 @@ fn finding(job: &Job, of: &Candidate, limits: &Limits) -> Finding {
         title: format!("{} is slow, and the other ranks wait for it", group.root.name()),
         doubts: if *is_whole { Vec::new() } else { vec![Doubt::PeerNotRecorded] },
         root: Some(group.root),
-        root_ranks: group.workers.iter().map(|&worker| job.workers[worker].rank).collect(),
+        root_ranks: group.workers.iter().map(|&at| replay.job.workers[at].rank).collect(),
         lost_share: Some(effect.mean),
         steps: Some(hits),
         onset: onset.map(Onset::Job),
