@@ -40,6 +40,7 @@ pub mod steps;
 pub mod time_blocks;
 mod unjudged;
 pub mod waits;
+mod wire;
 mod work;
 
 pub use choice::Shown;

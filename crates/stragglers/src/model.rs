@@ -147,8 +147,21 @@ pub struct Pace {
     pub flight_ns: f64,
 }
 
+/// A transfer as both of its ends show it. Times are ns by the clock of each end.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Transfer {
+    /// Bytes.
+    pub bytes: u32,
+    /// When the sender gave the data to the network.
+    pub given: f64,
+    /// When the receiver was ready for it: it had posted the receive, and had the data before.
+    pub ready: f64,
+    /// When the receiver had it.
+    pub came: f64,
+}
+
 /// The traffic from one sender to one receiver over one channel.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct LinkTraffic {
     /// The communicator's name.
     pub comm: String,
@@ -168,6 +181,8 @@ pub struct LinkTraffic {
     pub pace: Pace,
     /// The transfers of about the largest size, by blocks of time; empty if unknown.
     pub blocks: TimeBlocks,
+    /// A sample of the transfers at both ends; empty if one of them was not recorded.
+    pub sample: Vec<Transfer>,
     /// They are those that begin after an idle time; others of the link are traffic of their own.
     pub is_first: bool,
 }

@@ -3,9 +3,10 @@
 Slow links (S3) and slow network interfaces (S4): the smallest set of links, interfaces and hosts
 that explains which links are slow.
 
-Wire time is the time from the network's acceptance of a send to its completion (`SendWait`). It
-does not include the time that the sender's GPU or the receiver's buffers take, nor the time in
-which the previous send on the same link was still in flight. Links of one role that move pieces of
+Wire time is the time from the network's acceptance of a send to its completion (`SendWait`), or to
+when the receiver has the data ([`crate::wire`]). It does not include the time that the sender's GPU
+or the receiver's buffers take, nor the time in which the previous send on the same link was still
+in flight. Links of one role that move pieces of
 about the same size over as many channels are *comparable*: the channels of a link share its
 interface. For each link the logarithm of its wire time per byte, relative to the usual one of the
 comparable links, is to be explained. A unit (a link; the outgoing links, the incoming links or all
@@ -25,6 +26,7 @@ use crate::slow_links::{SlowEdge, Unit, link_finding, nic_finding, paced_finding
 use ncclscope_findings::Doubt;
 use ncclscope_operations::stats::{count, median, to_f64, to_u64};
 use ncclscope_statistics::{Against, Answer, Blocks, DEVIATION, compare_units};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A transfer of fewer bytes takes the network's latency.
@@ -52,11 +54,10 @@ const UNKNOWN: f64 = 4.0;
 type Like<'a> = (&'a str, u64, bool, usize);
 
 /// The comparable traffic of one link.
-struct Flow {
+struct Flow<'a> {
     src: usize,
     dst: usize,
-    /// Indices in [`Job::edges`].
-    edges: Vec<usize>,
+    edges: Vec<&'a LinkTraffic>,
     /// Wire time per byte, ns.
     cost: f64,
     bytes: f64,
@@ -66,17 +67,18 @@ struct Flow {
 }
 
 /// Comparable links.
-struct Pool {
-    flows: Vec<Flow>,
+struct Pool<'a> {
+    flows: Vec<Flow<'a>>,
 }
 
-/// The slow links of a job that took `span` ns, and those that could not be judged.
+/// The slow links of a job with this traffic that took `span` ns, and those that could not be
+/// judged.
 pub(crate) fn find(
     job: &Job,
-    span: f64,
+    (edges, span): (&[Cow<'_, LinkTraffic>], f64),
     limits: &Limits,
 ) -> (Vec<Finding>, BTreeSet<(usize, usize)>) {
-    let pools = pools(job, limits);
+    let pools = pools(job, edges, limits);
     let links = |is_judged: bool| -> BTreeSet<(usize, usize)> {
         let of = pools.iter().filter(|pool| pool.has_contrast() == is_judged);
         of.flat_map(|pool| pool.flows.iter().map(|flow| (flow.src, flow.dst))).collect()
@@ -91,26 +93,27 @@ pub(crate) fn find(
 }
 
 /// The comparable links with enough transfers.
-fn pools(job: &Job, limits: &Limits) -> Vec<Pool> {
+fn pools<'a>(job: &'a Job, edges: &'a [Cow<'_, LinkTraffic>], limits: &Limits) -> Vec<Pool<'a>> {
     // All channels of a link share the interface, however many transfers each has.
     let mut sharing: BTreeMap<(&str, usize, usize), BTreeSet<u8>> = BTreeMap::new();
-    for edge in &job.edges {
+    for edge in edges {
         sharing.entry((&edge.comm, edge.src, edge.dst)).or_default().insert(edge.channel);
     }
-    let mut alike: BTreeMap<Like<'_>, BTreeMap<(usize, usize), Vec<usize>>> = BTreeMap::new();
-    for (at, edge) in job.edges.iter().enumerate().filter(|(_, edge)| edge.is_enough(limits)) {
+    let mut alike: BTreeMap<Like<'_>, BTreeMap<(usize, usize), Vec<&LinkTraffic>>> =
+        BTreeMap::new();
+    for edge in edges.iter().filter(|edge| edge.is_enough(limits)) {
         let role = job.roles.get(&edge.comm).map_or("", String::as_str);
         let channels = sharing[&(edge.comm.as_str(), edge.src, edge.dst)].len();
         let like = (role, to_u64(edge.piece().log2()), edge.is_first, channels);
         let flows = alike.entry(like).or_default();
-        flows.entry((edge.src, edge.dst)).or_default().push(at);
+        flows.entry((edge.src, edge.dst)).or_default().push(edge);
     }
-    let pool = |((_, _, is_first, _), flows): (Like<'_>, BTreeMap<(usize, usize), Vec<usize>>)| {
+    let pool = |((_, _, is_first, _), flows): (Like<'_>, BTreeMap<_, Vec<&'a LinkTraffic>>)| {
         let flows = flows.into_iter().map(|((src, dst), edges)| {
-            let of = || edges.iter().map(|&at| &job.edges[at]);
-            let bytes = to_f64(of().map(|edge| edge.bytes).sum::<u64>()).max(1.0);
-            let cost = of().map(|edge| edge.wire_ns).sum::<f64>() / bytes;
-            let piece = bytes / to_f64(of().map(|edge| edge.transfers).sum::<u64>()).max(1.0);
+            let bytes = to_f64(edges.iter().map(|edge| edge.bytes).sum::<u64>()).max(1.0);
+            let cost = edges.iter().map(|edge| edge.wire_ns).sum::<f64>() / bytes;
+            let transfers = to_f64(edges.iter().map(|edge| edge.transfers).sum::<u64>());
+            let piece = bytes / transfers.max(1.0);
             Flow { src, dst, edges, cost, bytes, piece, is_first }
         });
         Pool { flows: flows.collect() }
@@ -118,7 +121,7 @@ fn pools(job: &Job, limits: &Limits) -> Vec<Pool> {
     alike.into_iter().map(pool).collect()
 }
 
-impl Flow {
+impl Flow<'_> {
     /// By how much slower it is than a usual one, as a logarithm; NaN where its pieces do not show
     /// that. A small piece may take as long as the threads at its ends: which of them polls first
     /// depends on its place in a ring or tree.
@@ -160,7 +163,7 @@ fn loss(left: f64) -> f64 {
 
 impl<'a> Search<'a> {
     /// The usual cost is this quantile of comparable links.
-    fn of(job: &'a Job, pools: &[Pool], quantile: f64) -> Search<'a> {
+    fn of(job: &'a Job, pools: &[Pool<'_>], quantile: f64) -> Search<'a> {
         let usual = pools.iter().map(|pool| {
             let mut costs: Vec<f64> = pool.flows.iter().map(|flow| flow.cost).collect();
             costs.sort_unstable_by(f64::total_cmp);
@@ -188,7 +191,7 @@ impl<'a> Search<'a> {
             spreads.extend(values.iter().map(|_| spread));
             left.extend(values.iter().map(|value| value / spread));
         }
-        let (units, names) = units(job, pools);
+        let (units, names) = units(job, pools, &left);
         Search { left, spreads, usual, units, names }
     }
 
@@ -264,8 +267,12 @@ impl<'a> Search<'a> {
 }
 
 /// The units of the pools' flows, each with the numbers of its flows, and what it takes to name
-/// one.
-fn units<'a>(job: &'a Job, pools: &[Pool]) -> (Vec<(Unit<'a>, Vec<usize>)>, [f64; 5]) {
+/// one. What is `left` to explain of a flow is NaN if it does not show its speed.
+fn units<'a>(
+    job: &'a Job,
+    pools: &[Pool<'_>],
+    left: &[f64],
+) -> (Vec<(Unit<'a>, Vec<usize>)>, [f64; 5]) {
     let flows = pools.iter().flat_map(|pool| &pool.flows);
     let mut units: BTreeMap<Unit<'_>, Vec<usize>> = BTreeMap::new();
     let mut links: BTreeMap<Unit<'_>, BTreeSet<(usize, usize)>> = BTreeMap::new();
@@ -277,17 +284,19 @@ fn units<'a>(job: &'a Job, pools: &[Pool]) -> (Vec<(Unit<'a>, Vec<usize>)>, [f64
         ends.iter().zip([src, dst]).for_each(|(machine, worker)| {
             workers.entry(machine).or_default().insert(worker);
         });
-        let hosts: BTreeSet<Unit<'_>> =
-            ends.into_iter().filter(|machine| !machine.is_empty()).map(Unit::Host).collect();
+        let known = ends.into_iter().filter(|machine| !machine.is_empty());
+        // What stays within a machine does not use its network.
+        let hosts = known.filter(|_| ends[0] != ends[1]).map(Unit::Host);
         let of =
             [Unit::Card(src), Unit::Card(dst), Unit::Out(src), Unit::In(dst), Unit::Link(src, dst)];
         for unit in of.into_iter().chain(hosts) {
             units.entry(unit).or_default().push(at);
-            links.entry(unit).or_default().insert((src, dst));
+            let links = links.entry(unit).or_default();
+            links.extend((!left[at].is_nan()).then_some((src, dst)));
         }
         all += 1;
     }
-    // Of one link, the link is named. The only worker of a machine is its card.
+    // Where one link shows its speed, the link is named. The only worker of a machine is its card.
     units.retain(|unit, _| match unit {
         Unit::Link(..) => true,
         Unit::Host(machine) => workers[machine].len() > 1 && links[unit].len() > 1,
@@ -301,7 +310,7 @@ fn units<'a>(job: &'a Job, pools: &[Pool]) -> (Vec<(Unit<'a>, Vec<usize>)>, [f64
 
 /// A flow with what its pool shows of it.
 struct Judged<'a> {
-    flow: &'a Flow,
+    flow: &'a Flow<'a>,
     usual: f64,
     slowness: f64,
     is_sure: bool,
@@ -310,9 +319,14 @@ struct Judged<'a> {
 
 impl Explained<'_> {
     /// The units that may cost the run of `span` ns what matters.
-    fn findings(&self, job: &Job, pools: &[Pool], (span, limits): (f64, &Limits)) -> Vec<Finding> {
+    fn findings(
+        &self,
+        job: &Job,
+        pools: &[Pool<'_>],
+        (span, limits): (f64, &Limits),
+    ) -> Vec<Finding> {
         let of_pools = pools.iter().zip(&self.usual);
-        let judged = of_pools.flat_map(|(pool, &usual)| pool.judged(job, usual, limits));
+        let judged = of_pools.flat_map(|(pool, &usual)| pool.judged(usual, limits));
         let judged: Vec<Judged<'_>> = judged.collect();
         let finding = |(units, flows): &(Vec<Unit<'_>>, Vec<usize>)| {
             let flows = || flows.iter().map(|&at| &judged[at]);
@@ -334,9 +348,9 @@ impl Explained<'_> {
 }
 
 /// The finding about units with the same links, of which these are slow.
-fn of_unit(job: &Job, units: &[Unit<'_>], slow: &[&Judged<'_>], span: f64) -> Finding {
+fn of_unit<'a>(job: &Job, units: &[Unit<'_>], slow: &[&'a Judged<'a>], span: f64) -> Finding {
     let edges = slow.iter().flat_map(|of| {
-        let edge = |&at: &usize| SlowEdge { at, usual: of.usual, is_sure: of.is_sure };
+        let edge = |edge: &&'a LinkTraffic| SlowEdge { edge, usual: of.usual, is_sure: of.is_sure };
         of.flow.edges.iter().map(edge)
     });
     let edges: Vec<SlowEdge> = edges.collect();
@@ -349,7 +363,7 @@ fn of_unit(job: &Job, units: &[Unit<'_>], slow: &[&Judged<'_>], span: f64) -> Fi
     }
 }
 
-impl Pool {
+impl Pool<'_> {
     /// True if no worker is at an end of all its links: else its slow card slows all of them.
     fn has_contrast(&self) -> bool {
         let ends = |flow: &Flow| BTreeSet::from([flow.src, flow.dst]);
@@ -357,15 +371,11 @@ impl Pool {
         shared.is_some_and(|shared| shared.is_empty())
     }
 
-    fn edges<'j>(&self, job: &'j Job) -> impl Iterator<Item = &'j LinkTraffic> {
-        self.flows.iter().flat_map(|flow| &flow.edges).map(|&at| &job.edges[at])
-    }
-
-    fn judged(&self, job: &Job, usual: f64, limits: &Limits) -> Vec<Judged<'_>> {
-        let paces = Paces::of(self.edges(job));
-        let flows = self.flows.iter().zip(self.surely_slow(job, usual, limits));
+    fn judged(&self, usual: f64, limits: &Limits) -> Vec<Judged<'_>> {
+        let paces = Paces::of(self.flows.iter().flat_map(|flow| flow.edges.iter().copied()));
+        let flows = self.flows.iter().zip(self.surely_slow(usual, limits));
         let judged = flows.map(|(flow, is_sure)| {
-            let is_paced = |&at: &usize| paces.explain(&job.edges[at], usual);
+            let is_paced = |edge: &&LinkTraffic| paces.explain(edge, usual);
             let (slowness, is_paced) = (flow.slowness(usual), flow.edges.iter().all(is_paced));
             Judged { flow, usual, slowness, is_sure, is_paced }
         });
@@ -374,13 +384,13 @@ impl Pool {
 
     /// Whether each flow, if it is slow, is surely so: among many the spread shows what chance
     /// does, among few the blocks of time.
-    fn surely_slow(&self, job: &Job, usual: f64, limits: &Limits) -> Vec<bool> {
+    fn surely_slow(&self, usual: f64, limits: &Limits) -> Vec<bool> {
         if self.flows.len() >= MANY {
             return vec![true; self.flows.len()];
         }
         let merged = self.flows.iter().map(|flow| {
             let mut blocks = crate::time_blocks::TimeBlocks::default();
-            flow.edges.iter().for_each(|&at| blocks.merge(&job.edges[at].blocks));
+            flow.edges.iter().for_each(|edge| blocks.merge(&edge.blocks));
             blocks
         });
         let merged: Vec<_> = merged.collect();
@@ -398,7 +408,8 @@ mod tests {
 
     fn findings(job: &Job) -> Vec<Finding> {
         let limits = Limits::default();
-        find(job, 1e9, &limits).0
+        let edges: Vec<Cow<'_, LinkTraffic>> = job.edges.iter().map(Cow::Borrowed).collect();
+        find(job, (&edges, 1e9), &limits).0
     }
     use crate::model::{Pace, Worker};
     use crate::time_blocks::TimeBlocks;
@@ -417,6 +428,7 @@ mod tests {
             wire_ns: f64::from(100 << 20) * if is_slow { 6.0 } else { 1.0 },
             pace: Pace::default(),
             blocks: TimeBlocks::default(),
+            sample: Vec::new(),
             is_first: false,
         }
     }
@@ -503,6 +515,7 @@ mod tests {
                 wire_ns,
                 pace: Pace::default(),
                 blocks: TimeBlocks::default(),
+                sample: Vec::new(),
                 is_first: false,
             }
         };
@@ -549,6 +562,7 @@ mod tests {
             wire_ns: 100.0 * wire_ns * if src == 3 { times } else { 1.0 },
             pace: Pace::default(),
             blocks: TimeBlocks::default(),
+            sample: Vec::new(),
             is_first,
         };
         let workers = (0..8).map(|rank| Worker::new(rank, "")).collect();
@@ -578,6 +592,7 @@ mod tests {
             wire_ns: 1e8,
             pace: Pace::default(),
             blocks: TimeBlocks::default(),
+            sample: Vec::new(),
             is_first: false,
         };
         let all = (0..1000).flat_map(|src| (1..=32).map(move |by| (src, by)));

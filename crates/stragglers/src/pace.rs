@@ -61,6 +61,7 @@ mod tests {
             wire_ns: 1e5 * wire,
             pace: Pace { held_ns: 1e5 * held, flight_ns: 1e5 * flight },
             blocks: TimeBlocks::default(),
+            sample: Vec::new(),
             is_first: false,
         }
     }

@@ -18,7 +18,7 @@ use crate::replay::Replay;
 use crate::steps::{Step, StepSource, Steps};
 use crate::unjudged::{Unjudged, busiest};
 use crate::waits::{LastArriver, last_arrivers};
-use crate::{costs, coverage, drift, network, shared_gpu, shortage, stalls, work};
+use crate::{costs, coverage, drift, network, shared_gpu, shortage, stalls, wire, work};
 use jiff::Timestamp;
 use ncclscope_findings::{CommId, Cost, Doubt, FindingClass, Help, RankLocation, SlowPart};
 use ncclscope_operations::human;
@@ -232,7 +232,8 @@ fn judge(
 ) -> (Vec<Finding>, Unjudged) {
     let span = steps.iter().map(|step| step.duration).sum();
     let samples = drift::samples(job, clocks);
-    let (links, unjudged_links) = network::find(job, span, limits);
+    let edges = wire::measured(job, clocks);
+    let (links, unjudged_links) = network::find(job, (&edges, span), limits);
     let unjudged = Unjudged {
         links: unjudged_links.len(),
         busiest: busiest(job, &unjudged_links, span, limits),

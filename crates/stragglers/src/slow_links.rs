@@ -2,7 +2,7 @@
 //! Slow links and network interfaces in words and figures.
 
 use crate::finding::Finding;
-use crate::model::Job;
+use crate::model::{Job, LinkTraffic};
 use crate::onset::Onset;
 use ncclscope_findings::{Doubt, Evidence, FindingClass};
 use ncclscope_operations::human;
@@ -25,9 +25,8 @@ pub(crate) enum Unit<'a> {
 }
 
 /// A slow edge.
-pub(crate) struct SlowEdge {
-    /// Index in [`Job::edges`].
-    pub(crate) at: usize,
+pub(crate) struct SlowEdge<'a> {
+    pub(crate) edge: &'a LinkTraffic,
     /// The usual time per byte of comparable links, ns.
     pub(crate) usual: f64,
     /// It is slow beyond chance.
@@ -35,9 +34,8 @@ pub(crate) struct SlowEdge {
 }
 
 /// One line for each slow edge: its cost and the usual one.
-fn evidence(class: FindingClass, job: &Job, slow: &[SlowEdge]) -> Vec<Evidence> {
-    let lines = slow.iter().map(|&SlowEdge { at, usual, .. }| {
-        let edge = &job.edges[at];
+fn evidence(class: FindingClass, job: &Job, slow: &[SlowEdge<'_>]) -> Vec<Evidence> {
+    let lines = slow.iter().map(|&SlowEdge { edge, usual, .. }| {
         let (src, dst) = (job.workers[edge.src].rank, job.workers[edge.dst].rank);
         let text = format!(
             "rank {src} to {dst}, communicator {}, channel {}: {} GB/s on the wire over {}, the \
@@ -66,15 +64,14 @@ fn gbs(cost: f64) -> f64 {
     1.0 / cost.max(1e-9)
 }
 
-fn factor(job: &Job, slow: &[SlowEdge]) -> f64 {
-    let factors = slow.iter().map(|of| job.edges[of.at].cost() / of.usual.max(1e-9));
+fn factor(slow: &[SlowEdge<'_>]) -> f64 {
+    let factors = slow.iter().map(|of| of.edge.cost() / of.usual.max(1e-9));
     factors.sum::<f64>() / count(slow.len()).max(1.0)
 }
 
 /// When the first of these edges became slow.
-fn onset(job: &Job, slow: &[SlowEdge]) -> Option<Onset> {
-    let since = |&SlowEdge { at, usual, .. }: &SlowEdge| {
-        let edge = &job.edges[at];
+fn onset(slow: &[SlowEdge<'_>]) -> Option<Onset> {
+    let since = |&SlowEdge { edge, usual, .. }: &SlowEdge<'_>| {
         edge.blocks.since((edge.cost() * usual).sqrt())
     };
     slow.iter().filter_map(since).min().map(Onset::Real)
@@ -82,10 +79,10 @@ fn onset(job: &Job, slow: &[SlowEdge]) -> Option<Onset> {
 
 /// Additional time of these links, as a share of the run of `span` ns. Links of one
 /// communicator are slow at the same time; the times of several communicators are added.
-fn most_lost(job: &Job, slow: &[SlowEdge], span: f64) -> Option<f64> {
+fn most_lost(slow: &[SlowEdge<'_>], span: f64) -> Option<f64> {
     let mut comms: BTreeMap<&str, f64> = BTreeMap::new();
     for of in slow {
-        let edge = &job.edges[of.at];
+        let edge = of.edge;
         let most = comms.entry(&edge.comm).or_default();
         *most = most.max((edge.cost() - of.usual) * to_f64(edge.bytes));
     }
@@ -93,7 +90,12 @@ fn most_lost(job: &Job, slow: &[SlowEdge], span: f64) -> Option<f64> {
 }
 
 /// The finding about interfaces or hosts, each of which explains these links.
-pub(crate) fn nic_finding(job: &Job, units: &[Unit<'_>], slow: &[SlowEdge], span: f64) -> Finding {
+pub(crate) fn nic_finding(
+    job: &Job,
+    units: &[Unit<'_>],
+    slow: &[SlowEdge<'_>],
+    span: f64,
+) -> Finding {
     let mut ranks: Vec<u32> = units.iter().flat_map(|unit| roots(job, *unit)).collect();
     ranks.sort_unstable();
     let names: Vec<String> = ranks.iter().map(ToString::to_string).collect();
@@ -126,17 +128,17 @@ pub(crate) fn nic_finding(job: &Job, units: &[Unit<'_>], slow: &[SlowEdge], span
 }
 
 /// Among few links it takes blocks of time to show that one is slow.
-fn doubts(slow: &[SlowEdge]) -> Vec<Doubt> {
+fn doubts(slow: &[SlowEdge<'_>]) -> Vec<Doubt> {
     if slow.iter().any(|edge| edge.is_sure) { Vec::new() } else { vec![Doubt::FewPeers] }
 }
 
 /// What findings about links have in common.
-fn about(class: FindingClass, job: &Job, slow: &[SlowEdge], span: f64) -> Finding {
+fn about(class: FindingClass, job: &Job, slow: &[SlowEdge<'_>], span: f64) -> Finding {
     Finding {
-        factor: Some(factor(job, slow)),
-        most_lost_share: most_lost(job, slow, span),
-        onset: onset(job, slow),
-        comm_texts: comms(job, slow),
+        factor: Some(factor(slow)),
+        most_lost_share: most_lost(slow, span),
+        onset: onset(slow),
+        comm_texts: comms(slow),
         evidence: evidence(class, job, slow),
         ..Finding::of(class)
     }
@@ -159,7 +161,7 @@ fn roots<'j>(job: &'j Job, unit: Unit<'j>) -> impl Iterator<Item = u32> + 'j {
 pub(crate) fn link_finding(
     job: &Job,
     (src, dst): (usize, usize),
-    slow: &[SlowEdge],
+    slow: &[SlowEdge<'_>],
     span: f64,
 ) -> Finding {
     let (src, dst) = (job.workers[src].rank, job.workers[dst].rank);
@@ -176,7 +178,7 @@ pub(crate) fn link_finding(
 pub(crate) fn paced_finding(
     job: &Job,
     (src, dst): (usize, usize),
-    paced: &[SlowEdge],
+    paced: &[SlowEdge<'_>],
     span: f64,
 ) -> Finding {
     let [from, to] = [src, dst].map(|worker| job.workers[worker].rank);
@@ -186,7 +188,7 @@ pub(crate) fn paced_finding(
     finding
 }
 
-fn comms(job: &Job, slow: &[SlowEdge]) -> Vec<String> {
-    let names: BTreeSet<&String> = slow.iter().map(|of| &job.edges[of.at].comm).collect();
+fn comms(slow: &[SlowEdge<'_>]) -> Vec<String> {
+    let names: BTreeSet<&String> = slow.iter().map(|of| &of.edge.comm).collect();
     names.into_iter().cloned().collect()
 }

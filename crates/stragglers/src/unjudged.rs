@@ -115,6 +115,7 @@ mod tests {
             wire_ns,
             pace: Pace::default(),
             blocks: TimeBlocks::default(),
+            sample: Vec::new(),
             is_first: false,
         };
         let job = Job {

@@ -10,6 +10,7 @@ one sentence what is wrong with an input.
 use std::fmt;
 use std::path::Path;
 
+mod both_ends;
 mod collectives;
 mod comm_id;
 mod footer;

@@ -2,11 +2,13 @@
 //! What the network steps of one process show: the wire times of its links, and when it waited for
 //! its GPU.
 
-use super::comm_id::{CommKey, comm_id};
+use super::both_ends::{End, STEPS, Samples};
+use super::comm_id::{CommKey, LinkId, comm_id};
 use super::gpu_waits::{GpuWaits, Span, waited};
 use super::link_times::LinkTimes;
 use super::plan::JobPlan;
 use super::shortages::ShortTimes;
+use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::event_id::NewNumbers;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::stats::to_u64;
@@ -15,9 +17,6 @@ use ncclscope_operations::{Event, EventId, Timeline};
 use ncclscope_trace::record::{ProxyOp, step_flags};
 use ncclscope_trace::{Detail, Recording, Start, Step, TickMap};
 use std::collections::BTreeMap;
-
-/// A link: communicator, sender, receiver, channel.
-pub(super) type LinkId = (CommKey, i32, i32, u8);
 
 /// What one process's network steps show, collected while reading.
 #[derive(Debug)]
@@ -29,6 +28,13 @@ pub(super) struct Network<'p> {
     /// The place of each ProxyOp in `ops`, by event number, so that a step needs no lookup.
     places: Vec<u32>,
     ops: Vec<Steps>,
+    /// The first steps of ProxyOps whose operation has not ended, by place.
+    sampled: Map<usize, Sampled>,
+    samples: Samples,
+    /// Number of processes of the job.
+    processes: usize,
+    /// Number of ProxyOps that sent and received on each link.
+    counts: BTreeMap<(LinkId, bool), u64>,
     /// When steps waited for the GPU.
     waited: Vec<Waited>,
     /// For each communicator by index, when a step last completed, in ticks.
@@ -45,6 +51,15 @@ const IDLE_NS: f64 = 1e6;
 
 /// An index of nothing.
 const NONE: u32 = u32::MAX;
+
+/// The first steps of a ProxyOp.
+#[derive(Debug)]
+struct Sampled {
+    link: LinkId,
+    /// Which one it is among those of the link in this direction.
+    number: u64,
+    ends: Vec<End>,
+}
 
 /// When steps of a ProxyOp waited for the GPU, in ticks: of overlapping times the union.
 #[derive(Debug)]
@@ -97,7 +112,7 @@ enum StepsOf {
 }
 
 impl<'p> Network<'p> {
-    pub(super) fn new(recording: &Recording) -> Network<'p> {
+    pub(super) fn new(recording: &Recording, processes: usize) -> Network<'p> {
         let comms = recording.comms().iter().map(|comm| (comm.index, comm_id(comm)));
         Network {
             comms: comms.collect(),
@@ -106,6 +121,10 @@ impl<'p> Network<'p> {
             links: Vec::new(),
             places: Vec::new(),
             ops: Vec::new(),
+            sampled: Map::default(),
+            samples: Samples::default(),
+            processes,
+            counts: BTreeMap::new(),
             waited: Vec::new(),
             active: Vec::new(),
             idle: to_u64(IDLE_NS / recording.tick_map().ns_per_tick()),
@@ -122,10 +141,12 @@ impl<'p> Network<'p> {
         let Detail::ProxyOp(op) = &event.start.detail else { return };
         let at = self.place(id, (&event.start, op), (plan, place));
         let active = active(&mut self.active, event.start.comm);
+        let mut is_first = false;
         match self.ops[at].of {
             StepsOf::Send(link) => {
                 let quiet = active.saturating_add(self.idle);
-                add_send(&mut self.links[link as usize], step, quiet, &self.clock);
+                let link = &mut self.links[link as usize];
+                is_first = add_send(link, step, quiet, &self.clock);
             }
             StepsOf::Receive => {}
             StepsOf::Nothing => return,
@@ -135,6 +156,7 @@ impl<'p> Network<'p> {
         }
         if step.has(step_flags::STOPPED) && !op.foreign {
             self.add_stopped(at, step);
+            self.add_end((at, event.start.comm), op, step, is_first);
         }
     }
 
@@ -188,14 +210,47 @@ impl<'p> Network<'p> {
         }
     }
 
+    /// Keeps the end of a completed step, if it is one of the first of its ProxyOp.
+    fn add_end(&mut self, (at, comm): (usize, u16), op: &ProxyOp, step: &Step, is_first: bool) {
+        if self.ops[at].completed as usize > STEPS {
+            return;
+        }
+        let Some(comm) = self.comms.get(&comm) else { return };
+        let [src, dst] = if op.is_send { [op.rank, op.peer] } else { [op.peer, op.rank] };
+        let counts = &mut self.counts;
+        let sampled = self.sampled.entry(at).or_insert_with(|| {
+            let link = (*comm, src, dst, op.channel);
+            let count = counts.entry((link, op.is_send)).or_default();
+            *count += 1;
+            Sampled { link, number: *count, ends: Vec::new() }
+        });
+        sampled.ends.extend(End::of(step, (op.is_send, is_first), &self.clock));
+    }
+
     /// Notes which ProxyOps belong to an operation, and the operation's number.
     pub(super) fn end(&mut self, timeline: &Timeline<'_>, operation: EventId, number: u32) {
-        let is_collective = matches!(timeline.event(operation).start.detail, Detail::Coll(_));
+        let detail = &timeline.event(operation).start.detail;
+        let (func, proto, seq) = match detail {
+            Detail::Coll(coll) => {
+                (timeline.string(coll.func), timeline.string(coll.proto), Some(coll.seq))
+            }
+            _ => ("", "", None),
+        };
+        let has_net_plugin = timeline.recording().identity().net_plugin.is_some();
+        let is_early = arrives_early(has_net_plugin, proto);
         for child in timeline.children(operation) {
-            let place = self.places.get(child.index()).map(|&place| place as usize);
-            if let Some(steps) = place.and_then(|place| self.ops.get_mut(place)) {
-                steps.operation = number;
-                steps.is_collective = is_collective;
+            let Some(&place) = self.places.get(child.index()) else { continue };
+            let place = place as usize;
+            let Some(steps) = self.ops.get_mut(place) else { continue };
+            steps.operation = number;
+            steps.is_collective = seq.is_some();
+            let Some(Sampled { link, number, ends }) = self.sampled.remove(&place) else {
+                continue;
+            };
+            if !is_early {
+                let key = (link, seq.is_some());
+                let operation = (func, seq.unwrap_or(number));
+                self.samples.add(key, (steps.is_send, ends), operation, self.processes);
             }
         }
     }
@@ -291,6 +346,11 @@ impl<'p> Network<'p> {
         delivered
     }
 
+    /// Samples of the transfers, at this end of their links.
+    pub(super) fn samples(&mut self) -> Samples {
+        std::mem::take(&mut self.samples)
+    }
+
     /// The links over which the process sent: the transfers, and those after an idle time.
     pub(super) fn links(mut self) -> impl Iterator<Item = (LinkId, [LinkTimes; 2])> {
         let numbers = self.numbers.into_iter();
@@ -312,13 +372,13 @@ fn active(all: &mut Vec<u64>, comm: u16) -> &mut u64 {
 
 /// Adds a completed send: its wire time without the time queued behind another send. Left out are
 /// transfers while one of the ends was short of processor time; those that begin after an idle time
-/// ([`IDLE_NS`]), after `quiet` in ticks, are kept apart.
-fn add_send(link: &mut NetworkLink<'_>, step: &Step, quiet: u64, clock: &TickMap) {
+/// ([`IDLE_NS`]), after `quiet` in ticks, are kept apart. Returns whether it is one of those.
+fn add_send(link: &mut NetworkLink<'_>, step: &Step, quiet: u64, clock: &TickMap) -> bool {
     const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
     if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {
-        return;
+        return false;
     }
-    let [posted, _, Some(sent)] = step.state_ticks() else { return };
+    let [posted, _, Some(sent)] = step.state_ticks() else { return false };
     let end = step.end_ticks();
     let ns = |ticks| clock.realtime_ns(ticks);
     let NetworkLink { times: link, firsts, ends } = link;
@@ -337,6 +397,7 @@ fn add_send(link: &mut NetworkLink<'_>, step: &Step, quiet: u64, clock: &TickMap
     }
     link.last = link.last.max(end);
     link.last_sent = link.last_sent.max(sent);
+    begin > quiet
 }
 
 fn index(at: usize) -> u32 {

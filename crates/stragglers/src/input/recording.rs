@@ -9,8 +9,9 @@ kernel if the recording has its times (`KernelCh`), converted to the host's cloc
 enqueueing and of the last network step.
 */
 
+use super::both_ends::Samples;
 use super::collectives::{CollId, Collectives, Kind, OwnCollectives, OwnPart, PlacedPart};
-use super::comm_id::{CommKey, comm_id};
+use super::comm_id::{CommKey, LinkId, comm_id};
 use super::gpu_waits::{GpuWaitSum, Span};
 use super::link_times::{LinkTimes, Traffic};
 use super::network::Network;
@@ -170,6 +171,9 @@ pub struct JobPart {
     /// Batches of sends (and of receives) between two ranks of a communicator, in order.
     sends: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
     receives: BTreeMap<(CommKey, i32, i32), Vec<usize>>,
+    /// Samples of the transfers of links, and the links of the job's edges.
+    samples: Samples,
+    links: Vec<LinkId>,
     /// Some process's sends and receives are incomplete, so that they cannot be counted.
     is_partial: bool,
     /// Some process's collectives are incomplete, so that replays of CUDA graphs cannot be counted.
@@ -291,6 +295,15 @@ impl Process<'_, '_> {
     }
 }
 
+/// The marked steps of a process, sorted: start in ns since 1970, and number.
+fn marked_steps(timeline: &Timeline<'_>) -> Vec<(i64, i64)> {
+    let marks = timeline.recording().marks().iter().filter(|mark| mark.what == MarkKind::Step);
+    let mut steps: Vec<(i64, i64)> =
+        marks.map(|mark| (signed(timeline.ns(mark.ticks)), signed(mark.value))).collect();
+    steps.sort_unstable();
+    steps
+}
+
 /// True if some events of these kinds were not recorded, at unknown times.
 fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
     kinds.iter().any(|&kind| recording.lost(kind) != 0)
@@ -331,6 +344,8 @@ impl JobPart {
         self.job.launches.extend(other.job.launches);
         self.job.stalls.extend(other.job.stalls);
         self.job.edges.extend(other.job.edges);
+        self.links.extend(other.links);
+        self.samples.merge(other.samples);
         self.job.gappy.extend(other.job.gappy);
         self.job.unmarked.extend(other.job.unmarked);
         self.job.whole_from.extend(other.job.whole_from);
@@ -357,7 +372,7 @@ impl<'p> ProcessReader<'p> {
             plan,
             place,
             from,
-            network: Network::new(plan.recordings()[place]),
+            network: Network::new(plan.recordings()[place], plan.recordings().len()),
             first: LatestFirst::default(),
             foreign: 0,
             operations: Vec::new(),
@@ -431,10 +446,7 @@ impl Adding<'_> {
         self.part.foreign = foreign;
         let workers = self.plan.workers(place);
         let all: BTreeSet<usize> = workers.iter().copied().collect();
-        let marks = recording.marks().iter().filter(|mark| mark.what == MarkKind::Step);
-        let mut steps: Vec<(i64, i64)> =
-            marks.map(|mark| (signed(timeline.ns(mark.ticks)), signed(mark.value))).collect();
-        steps.sort_unstable();
+        let steps = marked_steps(timeline);
         if steps.is_empty() {
             self.part.job.unmarked.extend(&all);
         }
@@ -470,7 +482,7 @@ impl Adding<'_> {
                 *first = first.min(arrival.unwrap_or(f64::MAX));
             }
         }
-        self.add_network(network, &kernels);
+        self.add_network(network, recording, &kernels);
     }
 
     /// Adds the operations of one kernel. Returns its arrival if all of them have ended.
@@ -569,7 +581,16 @@ impl Adding<'_> {
     }
 
     /// Adds the network times of sends, by link and channel, and the waits for the GPU.
-    fn add_network(&mut self, network: Network<'_>, kernels: &[Option<Span>]) {
+    fn add_network(
+        &mut self,
+        mut network: Network<'_>,
+        recording: &Recording,
+        kernels: &[Option<Span>],
+    ) {
+        self.part.samples = network.samples();
+        if self.part.is_partial || is_lossy(recording, &[EventKind::ProxyStep]) {
+            self.part.samples.without_p2p();
+        }
         for ((comm, rank), sum) in network.gpu_waits(kernels).sums() {
             let worker = self.plan.members.get(&(comm, rank)).copied();
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
@@ -578,7 +599,7 @@ impl Adding<'_> {
             self.part.job.stalls.extend(stall);
         }
         let min_samples = Limits::default().min_samples;
-        for ((comm, src, dst, channel), [link, firsts]) in network.links() {
+        for (id @ (comm, src, dst, channel), [link, firsts]) in network.links() {
             let is_few = link.traffic().transfers < min_samples;
             self.part.unjudged += usize::from(is_few && link.left_out > 0);
             let ends = (self.plan.members.get(&(comm, src)), self.plan.members.get(&(comm, dst)));
@@ -599,11 +620,13 @@ impl Adding<'_> {
                     wire_ns,
                     pace: of.pace,
                     blocks: of.blocks,
+                    sample: Vec::new(),
                     is_first,
                 }
             };
             let both = [edge(link, false), edge(firsts, true)];
             self.part.job.edges.extend(both.into_iter().filter(|edge| edge.transfers > 0));
+            self.part.links.resize(self.part.job.edges.len(), id);
         }
     }
 
@@ -625,6 +648,7 @@ impl JobPart {
         self.job.is_kernel_timed = all > 0 && 2 * timed > all;
         let is_timed = self.job.is_kernel_timed;
         self.finish_batches(is_timed);
+        self.finish_links();
         if self.has_partial_collectives {
             self.job.unmatched_replays = self.collectives.remove_replays();
         }
@@ -652,6 +676,21 @@ impl JobPart {
         self.job.collectives.sort_by(|a, b| end(a).total_cmp(&end(b)));
         self.notes();
         self.job
+    }
+
+    /// Gives links the sample of their transfers that both ends show.
+    fn finish_links(&mut self) {
+        let origin = self.job.origin_ns.unwrap_or_default();
+        let since = |ns: u64| {
+            let size = to_f64(ns.abs_diff(origin));
+            if ns < origin { -size } else { size }
+        };
+        for (edge, &link) in self.job.edges.iter_mut().zip(&self.links) {
+            let of_link = self.samples.of(link, since).into_iter();
+            let alike = of_link.filter(|(_, is_first)| *is_first == edge.is_first);
+            edge.sample = alike.map(|(transfer, _)| transfer).collect();
+        }
+        self.samples = Samples::default();
     }
 
     fn class(&self, id: CollId, kind: &Kind) -> CollectiveClass {

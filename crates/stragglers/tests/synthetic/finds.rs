@@ -143,6 +143,7 @@ fn ring_edge(src: usize, factor: f64) -> LinkTraffic {
         wire_ns: 1e9 * factor,
         pace: Pace::default(),
         blocks: TimeBlocks::default(),
+        sample: Vec::new(),
         is_first: false,
     }
 }

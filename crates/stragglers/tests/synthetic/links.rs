@@ -31,6 +31,7 @@ fn mesh(comm: &str, ranks: &[usize], factor: impl Fn(usize, usize) -> f64) -> Ve
         wire_ns: 1e9 * factor(src, dst),
         pace: Pace::default(),
         blocks: TimeBlocks::default(),
+        sample: Vec::new(),
         is_first: false,
     };
     pairs.filter(|(src, dst)| src != dst).map(edge).collect()
