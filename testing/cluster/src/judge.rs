@@ -116,6 +116,7 @@ mod tests {
             says: vec!["node1".into()],
             never: vec!["NVLink".into()],
             half: vec!["P1".into()],
+            cost: None,
         }
     }
 

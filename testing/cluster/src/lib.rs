@@ -11,7 +11,8 @@ recordings while the job stands ([`look`]), and the recordings after it was kill
 compares the first lines of the answer with the truth.
 
 It needs root, `ip`, `nsenter` and `unshare`, and for some faults `tc`, or `mkfs.ext4` and
-`fsfreeze`. It does **not** link the product: tools and plugin are files.
+`fsfreeze`. It does **not** link the product: tools and plugin are files. These must not lie
+in `/tmp`, which differs in each host.
 */
 #![forbid(unsafe_code)]
 

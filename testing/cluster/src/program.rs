@@ -30,10 +30,11 @@ pub enum Word {
     Split(String, i32),
     /// `use:NAME`: the calls that follow are of this communicator.
     Use(String),
-    /// `work:MS`: the host computes.
-    Work(u64),
-    /// `busy:MS`: the GPU computes.
-    Busy(u64),
+    /// `work:MS`: the host computes; `work:MIN-MAX`: for a time between them, drawn by the
+    /// number of the rank.
+    Work(Span),
+    /// `busy:MS`, `busy:MIN-MAX`: the GPU computes.
+    Busy(Span),
     /// `meet:NAME`: waits in the store, outside NCCL, for all ranks of the job.
     Meet(String),
     /// `load`: loads NCCL, which otherwise the first word does that needs it.
@@ -51,6 +52,20 @@ pub enum Word {
     Exit(i32),
     /// `idle`: does nothing any more.
     Idle,
+}
+
+/// Milliseconds, from the first to the second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span(pub u64, pub u64);
+
+impl Span {
+    /// One of them, from `random`, which takes its next value.
+    pub fn draw(self, random: &mut u64) -> u64 {
+        // An LCG (Knuth's MMIX); its high bits are good enough for this.
+        *random =
+            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 + (*random >> 33) % (self.1.saturating_sub(self.0) + 1)
+    }
 }
 
 /// Whether a call waits for its end.
@@ -146,6 +161,12 @@ fn number<T: std::str::FromStr>(text: &str, token: &str) -> Result<T, String> {
     text.parse().map_err(|_| format!("`{token}`: `{text}` is not a number"))
 }
 
+fn span(text: &str, token: &str) -> Result<Span, String> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    let span = Span(number(least, token)?, number(most, token)?);
+    if span.0 > span.1 { Err(format!("`{token}`: the first is larger")) } else { Ok(span) }
+}
+
 fn word(token: &str) -> Result<Word, String> {
     let (name, rest) = token.split_once(':').unwrap_or((token, ""));
     Ok(match name {
@@ -160,8 +181,8 @@ fn word(token: &str) -> Result<Word, String> {
             Word::Split(name.into(), number(color, token)?)
         }
         "use" => Word::Use(rest.into()),
-        "work" => Word::Work(number(rest, token)?),
-        "busy" => Word::Busy(number(rest, token)?),
+        "work" => Word::Work(span(rest, token)?),
+        "busy" => Word::Busy(span(rest, token)?),
         "meet" => Word::Meet(rest.into()),
         "load" => Word::Load,
         "sync" => Word::Sync,
@@ -209,19 +230,36 @@ mod tests {
         let text = "2*{ work:5 allreduce:7 } group{ send:1x3 recv:0x4 } +allreduce:7 exit:1";
         let pair = [Call::Send(1, 3), Call::Recv(0, 4)].map(|call| Word::Call(call, Wait::Stream));
         let want = [
-            Word::Repeat(2, vec![Word::Work(5), reduce(Wait::Stream)]),
+            Word::Repeat(2, vec![Word::Work(Span(5, 5)), reduce(Wait::Stream)]),
             Word::Group(pair.into()),
             reduce(Wait::Nothing),
             Word::Exit(1),
         ];
         assert_eq!(parse(text).as_deref(), Ok(&want[..]));
+        assert_eq!(parse("busy:3-9"), Ok(vec![Word::Busy(Span(3, 9))]));
         assert_eq!(parse("join:a:0,2"), Ok(vec![Word::Join("a".into(), vec![0, 2])]));
+    }
+
+    #[test]
+    fn a_span_is_drawn_evenly_and_each_rank_draws_its_own() {
+        let draws = |mut random: u64| -> Vec<u64> {
+            (0..700).map(|_| Span(14, 20).draw(&mut random)).collect()
+        };
+        let (first, second) = (draws(0), draws(1));
+        for value in 14..=20 {
+            let count = first.iter().filter(|&&it| it == value).count();
+            assert!((70..130).contains(&count), "{value}: {count}");
+        }
+        let same = first.iter().zip(&second).filter(|(a, b)| a == b).count();
+        assert!((70..130).contains(&same), "{same}");
+        assert_eq!(Span(5, 5).draw(&mut 0), 5);
     }
 
     #[test]
     fn what_is_wrong_is_named() {
         for (text, what) in [
             ("allreduce:x", "`x` is not a number"),
+            ("work:9-3", "the first is larger"),
             ("dance", "`dance` is no word"),
             ("3* allreduce:1", "`3*` needs a `{`"),
             ("work:1 }", "a `}` without"),

@@ -36,6 +36,8 @@ ranks = [[1]]                               # optional: the ranks at fault are o
 says = ["5000"]                             # optional: each of these texts is in the lines
 never = ["NVLink"]                          # optional: none of these is
 half = ["H1a"]                              # optional: classes that are half right
+cost = 0.3                                  # optional: for `cargo xtask evaluate`; the part of a
+                                            # step that the job would save without the fault
 ```
 */
 
@@ -146,6 +148,8 @@ pub struct Truth {
     /// Classes of the first cause that lead half way.
     #[serde(default)]
     pub half: Vec<String>,
+    /// The part of a step that the job would save without the fault.
+    pub cost: Option<f64>,
 }
 
 fn one() -> usize {

@@ -9,7 +9,7 @@
 
 use clap::Parser;
 use cluster::FIRST_DONE;
-use cluster::program::{self, Call, Wait, Word};
+use cluster::program::{self, Call, Span, Wait, Word};
 use cluster::starve::Thief;
 use cluster::store::Store;
 use rig::cuda::{Cuda, Floats, Stream};
@@ -72,6 +72,7 @@ fn run(options: Options) -> Result<u8, String> {
         comms: BTreeMap::new(),
         used: String::new(),
         thief: None,
+        random: u64::try_from(options.rank).map_err(|error| error.to_string())?,
         has_first: false,
     };
     Ok(rank.run(&words)?.unwrap_or(0))
@@ -90,6 +91,8 @@ struct Rank<'a> {
     used: String,
     /// Takes the free slots of NCCL's pool after each call.
     thief: Option<Thief>,
+    /// Decides how long work of no fixed length takes.
+    random: u64,
     has_first: bool,
 }
 
@@ -142,8 +145,8 @@ impl<'a> Rank<'a> {
                 self.used.clone_from(name);
             }
             Word::Use(name) => self.used.clone_from(name),
-            Word::Work(ms) => std::thread::sleep(Duration::from_millis(*ms)),
-            Word::Busy(ms) => self.stream.occupy(*ms)?,
+            Word::Work(span) => self.work(*span),
+            Word::Busy(span) => self.busy(*span)?,
             Word::Meet(name) => self.meet(name)?,
             Word::Load => drop(self.nccl()?),
             Word::Sync => self.sync()?,
@@ -156,6 +159,14 @@ impl<'a> Rank<'a> {
             },
         }
         Ok(None)
+    }
+
+    fn work(&mut self, span: Span) {
+        std::thread::sleep(Duration::from_millis(span.draw(&mut self.random)));
+    }
+
+    fn busy(&mut self, span: Span) -> Result<(), String> {
+        self.stream.occupy(span.draw(&mut self.random))
     }
 
     fn nccl(&self) -> Result<&'a Nccl, String> {
