@@ -7,13 +7,11 @@ use ncclscope_operations::stats::to_f64;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// Minimum share of the time in collectives for which a rank counts as late.
-const LATE: f64 = 0.05;
-
 /// A rank in the job; if it is unknown, a communicator and the rank in it.
 type Who<'a> = (Option<u32>, Option<(&'a str, i32)>);
 
-/// The late ranks, the one that the others waited longest for first.
+/// The ranks that others waited for, the one that they waited longest for first. In a healthy job
+/// ranks wait for one another, too: which of them is slow, the answer says.
 pub(crate) fn late_ranks(
     operations: &[OperationRow],
     ranks: &[RankRow],
@@ -29,7 +27,7 @@ pub(crate) fn late_ranks(
             *sum = sum.saturating_add(*waiting_ns);
         }
     }
-    waited.retain(|_, ns| judged > 0.0 && share(*ns) >= LATE);
+    waited.retain(|_, ns| judged > 0.0 && *ns > 0);
     let names = comm_names(ranks);
     let late = |((rank, member), waiting_ns): (Who<'_>, u64)| LateRank {
         rank,

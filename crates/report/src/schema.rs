@@ -35,8 +35,7 @@ pub struct Report {
     pub latencies: Vec<LatencyRow>,
     /// One row for each communicator, function, size, algorithm, protocol and channel count.
     pub operations: Vec<OperationRow>,
-    /// The ranks for which the others waited at least 5 % of the time in collectives, longest
-    /// first.
+    /// The ranks for which others waited in collectives, longest first.
     pub late_ranks: Vec<LateRank>,
     /// Operations and API calls that were not over at the end of their recording.
     pub open_operations: Vec<OpenOperation>,

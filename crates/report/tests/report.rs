@@ -227,7 +227,8 @@ fn the_late_rank_is_the_one_that_cost_most_and_not_the_one_that_was_last_most_of
             p.collective(Call::ALL_REDUCE);
         }
     }));
-    let [late] = &report.late_ranks[..] else { panic!("{:?}", report.late_ranks) };
+    let [late, other] = &report.late_ranks[..] else { panic!("{:?}", report.late_ranks) };
+    assert_eq!((other.rank, other.waiting_ns < 10_000_000), (Some(0), true), "{other:?}");
     assert_eq!((late.rank, late.comm.as_deref(), late.comm_rank), (Some(1), None, None));
     assert_eq!(late.host.as_ref(), Some(&report.ranks[1].host));
     assert!(late.waiting_ns.abs_diff(6_000_000_000) < 1_000_000, "{late:?}");

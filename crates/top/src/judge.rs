@@ -3,8 +3,8 @@
 
 use crate::picture::{Flag, FunctionRate, LinkRate, Operation, Picture, Row};
 use crate::reading::{Flight, Life, Rank, Reading};
-use crate::units::{age, percent};
-use crate::waiting::{self, Wait};
+use crate::units::age;
+use crate::waiting;
 use crate::work::{Comm, Function, Link, Work};
 use ncclscope_findings::{Finding, FindingClass};
 use ncclscope_operations::stats::to_f64;
@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 #[must_use]
 pub fn judge(reading: &Reading, stall_s: f64, hang_s: f64) -> Picture {
     let span = reading.span_s;
-    let waits = waiting::of(&reading.ranks, span);
+    let waits = waits(reading);
     let limits = Limits { stall_s, hang_s };
-    let rows = reading.ranks.iter().zip(&waits);
-    let mut ranks: Vec<Row> = rows.map(|(rank, wait)| row(reading, rank, wait, limits)).collect();
+    let rows = reading.ranks.iter().zip(waits);
+    let mut ranks: Vec<Row> = rows.map(|(rank, waits)| row(reading, rank, waits, limits)).collect();
     ranks.sort_by(|a, b| {
         let key = |row: &Row| (row.job.clone(), row.rank.unwrap_or(u32::MAX), row.host.clone());
         key(a).cmp(&key(b)).then(a.pid.cmp(&b.pid))
@@ -33,6 +33,22 @@ pub fn judge(reading: &Reading, stall_s: f64, hang_s: f64) -> Picture {
         findings: findings(&reading.findings),
         notes: reading.notes.clone(),
     }
+}
+
+/// The share of time in which each rank waits for others, if known.
+fn waits(reading: &Reading) -> Vec<Option<f64>> {
+    let mut waits = vec![None; reading.ranks.len()];
+    let mut jobs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, rank) in reading.ranks.iter().enumerate() {
+        jobs.entry(&rank.job).or_default().push(at);
+    }
+    for ranks in jobs.into_values() {
+        let works = ranks.iter().map(|&at| &reading.ranks[at].work);
+        for (&at, wait) in ranks.iter().zip(waiting::of(works, reading.span_s)) {
+            waits[at] = wait.share.map(|share| share.min(1.0));
+        }
+    }
+    waits
 }
 
 /// The findings of each job as text, each once: those that are certain first.
@@ -56,8 +72,8 @@ struct Limits {
     hang_s: f64,
 }
 
-fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
-    let (flags, why) = flags(reading, rank, wait, limits);
+fn row(reading: &Reading, rank: &Rank, waits: Option<f64>, limits: Limits) -> Row {
+    let (flags, why) = flags(reading, rank, limits);
     let is_over = matches!(rank.life, Life::Ended | Life::Killed);
     let oldest = rank.oldest().filter(|_| !is_over);
     let is_waiting = flags.contains(&Flag::Waits);
@@ -85,7 +101,7 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
         busbw_gbs: all.bandwidth().map(|rate| rate / 1e9),
         sent_gbs: (!sent.is_empty()).then(|| per_s(sent.iter().sum::<f64>()) / 1e9),
         // While the rank waits, no operation ends that would show the waiting.
-        waiting: if is_waiting { Some(1.0) } else { wait.share },
+        waiting: if is_waiting { Some(1.0) } else { waits },
         functions,
         links: links(&rank.work, span),
         facts: rank.facts.clone(),
@@ -94,7 +110,7 @@ fn row(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> Row {
 }
 
 /// What is wrong with a rank, the worst first, and the reason as text.
-fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Flag>, String) {
+fn flags(reading: &Reading, rank: &Rank, limits: Limits) -> (Vec<Flag>, String) {
     let mut found: Vec<(Flag, String)> = Vec::new();
     let all = reading.findings.iter().filter(|(job, _)| *job == rank.job).map(|(_, one)| one);
     let mut of_job: Vec<&Finding> = all.collect();
@@ -139,10 +155,6 @@ fn flags(reading: &Reading, rank: &Rank, wait: &Wait, limits: Limits) -> (Vec<Fl
     // The watchdog of a victim cannot know that the cause is elsewhere.
     if found.iter().any(|(flag, _)| *flag == Flag::Waits) {
         found.retain(|(flag, _)| *flag != Flag::Hung);
-    }
-    if wait.is_slow() && found.is_empty() {
-        let share = percent(wait.caused);
-        found.push((Flag::Slow, format!("other ranks wait for it {share} of the time")));
     }
     let is_still = rank.work.functions.values().all(|function| function.count == 0.0);
     if let Some(why) = rank.no_end.as_ref().filter(|_| is_still && rank.flights.is_empty()) {

@@ -4,11 +4,9 @@ State that is kept from one reading to the next, so that the ordinary course of 
 flag.
 
 An evaluation or a checkpoint makes ranks wait for seconds, and does so repeatedly: after a wait
-that ended, only a wait three times as long is a stall. The remembered length halves each minute. A
-rank is a straggler only if several readings in a row show it.
+that ended, only a wait three times as long is a stall. The remembered length halves each minute.
 */
 
-use crate::picture::{Flag, Picture, Row};
 use crate::reading::Reading;
 use std::collections::BTreeMap;
 
@@ -16,8 +14,6 @@ use std::collections::BTreeMap;
 const FACTOR: f64 = 3.0;
 /// Half-life of the usual wait, s.
 const HALF_S: f64 = 60.0;
-/// Number of consecutive readings that show a straggler.
-const IN_A_ROW: u32 = 3;
 
 /// A process: job, host, process id and rank.
 type Process = (String, String, Option<u32>, Option<u32>);
@@ -30,8 +26,6 @@ pub struct Patience {
     usual_s: f64,
     /// Age of the oldest operation in the last reading, by process and communicator.
     ages: BTreeMap<(Process, u64), f64>,
-    /// Number of consecutive readings in which a process was slow.
-    slow: BTreeMap<Process, u32>,
 }
 
 impl Patience {
@@ -39,13 +33,8 @@ impl Patience {
     /// always is.
     #[must_use]
     pub fn new(least_s: f64, most_s: f64) -> Patience {
-        Patience {
-            least_s,
-            most_s: most_s.max(least_s),
-            usual_s: 0.0,
-            ages: BTreeMap::new(),
-            slow: BTreeMap::new(),
-        }
+        let most_s = most_s.max(least_s);
+        Patience { least_s, most_s, usual_s: 0.0, ages: BTreeMap::new() }
     }
 
     /// Age from which an operation is a stall, s.
@@ -71,23 +60,6 @@ impl Patience {
         self.usual_s = self.usual_s.max(longest);
         self.ages = ages;
     }
-
-    /// Removes the flag of stragglers from ranks that were not slow in the readings before.
-    pub fn settle(&mut self, picture: &mut Picture) {
-        let mut slow = BTreeMap::new();
-        let is_slow = |row: &&mut Row| row.flags.contains(&Flag::Slow);
-        for row in picture.ranks.iter_mut().filter(is_slow) {
-            let process = (row.job.clone(), row.host.clone(), row.pid, row.rank);
-            let times = self.slow.get(&process).copied().unwrap_or(0) + 1;
-            if times < IN_A_ROW {
-                // A straggler has no other flag.
-                row.flags.clear();
-                row.why.clear();
-            }
-            slow.insert(process, times);
-        }
-        self.slow = slow;
-    }
 }
 
 #[cfg(test)]
@@ -98,23 +70,6 @@ mod tests {
     fn reading(ages: &[f64]) -> Reading {
         let flights = ages.iter().map(|&age_s| Flight { age_s, ..Flight::default() }).collect();
         Reading { ranks: vec![Rank { flights, ..Rank::default() }], ..Reading::default() }
-    }
-
-    #[test]
-    fn a_straggler_is_one_for_several_readings() {
-        let mut patience = Patience::new(1.0, 30.0);
-        let mut look = |flags: &[Flag]| {
-            let row = Row { flags: flags.to_vec(), why: "x".into(), ..Row::default() };
-            let mut picture = Picture { ranks: vec![row], ..Picture::default() };
-            patience.settle(&mut picture);
-            (picture.ranks[0].flags.clone(), picture.ranks[0].why.clone())
-        };
-        for _ in 0..2 {
-            assert_eq!(look(&[Flag::Slow]), (vec![], String::new()));
-        }
-        assert_eq!(look(&[Flag::Slow]), (vec![Flag::Slow], "x".into()));
-        assert_eq!(look(&[Flag::Stalled]).0, [Flag::Stalled]);
-        assert_eq!(look(&[Flag::Slow]).0, []);
     }
 
     #[test]

@@ -159,7 +159,7 @@ pub enum Flag {
     Stalled,
     /// Its process has written nothing for a while.
     Silent,
-    /// A straggler: other ranks wait for it in each operation.
+    /// A straggler: other ranks wait for it, and chance does not explain it.
     Slow,
     /// It waits in an operation for a rank that is stalled.
     Waits,

@@ -14,6 +14,9 @@ pub struct Reading {
     pub at: String,
     /// Length of the span to which [`Rank::work`] refers, s.
     pub span_s: f64,
+    /// Length of the part of it that the reading before did not have, to which [`Rank::fresh`]
+    /// refers, s; 0 if it is the same span.
+    pub fresh_s: f64,
     /// The ranks.
     pub ranks: Vec<Rank>,
     /// Why ranks wait, according to the counters of all ranks: the job's id, and what is wrong.
@@ -41,6 +44,8 @@ pub struct Rank {
     pub flights: Vec<Flight>,
     /// What the rank did in the span.
     pub work: Work,
+    /// What it did in the part of the span that is new.
+    pub fresh: Work,
     /// The rank's own watchdog reports a hang.
     pub says_hung: bool,
     /// Why its last operation shows no end, so that it may wait in it; `None` if it shows it.

@@ -4,118 +4,127 @@ Which ranks wait for which in collectives, from the mean durations of the member
 
 The members of a communicator leave a collective together, so that the member with the shortest mean
 duration comes last, and the others wait for it. The additional time of the other members is
-waiting. Lateness that goes from rank to rank cancels out in the means: only a rank that is late
-repeatedly shows, which is what a live view needs. `ncclscope stragglers` compares single
-operations. Communicators without a known hash are left out, because several of them look like one.
+waiting. The time by which even the last but one is longer is what all of them lose to the last: two
+ranks that are equally late cost nothing alone. Lateness that goes from rank to rank cancels out in
+the means: only a rank that is late repeatedly shows, which is what a live view needs. `ncclscope
+stragglers` compares single operations. Communicators without a known hash are left out, because
+several of them look like one.
 */
 
-use crate::reading::Rank;
-use crate::work::{Function, FunctionKey};
+use crate::work::{Function, FunctionKey, Work};
 use std::collections::BTreeMap;
-
-/// Minimum share of time that the others must lose to a rank for it to be a straggler.
-const SLOW: f64 = 0.1;
-/// Fewer operations prove nothing.
-const ENOUGH: f64 = 3.0;
-/// Minimum distance of the last member from the last but one, relative to the spread of the others.
-const APART: f64 = 0.5;
 
 /// What the durations of operations show about a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Wait {
     /// Share of time in which the rank waits for others; `None` if unknown.
     pub(crate) share: Option<f64>,
-    /// Share of time that the others lose to this rank.
+    /// Share of time in which all others of a communicator wait for the rank; the largest of its
+    /// communicators, because what it is late in one it is also late in the next.
     pub(crate) caused: f64,
 }
 
 impl Wait {
-    /// True if the rank is a straggler.
-    pub(crate) fn is_slow(&self) -> bool {
-        self.caused >= SLOW
+    /// What the rank itself costs the others, as a share of time: for as long as it waits, it is
+    /// late because another rank is. `None` if unknown.
+    pub(crate) fn cost(&self) -> Option<f64> {
+        self.share.map(|share| self.caused - share)
     }
 }
 
-/// The waits of each rank, in a span of `span_s` seconds.
-pub(crate) fn of(ranks: &[Rank], span_s: f64) -> Vec<Wait> {
-    let mut waits = vec![Wait::default(); ranks.len()];
+/// The waits of the ranks of a job, in a span of `span_s` seconds. A share may exceed 1 if
+/// operations began before the span.
+pub(crate) fn of<'w>(works: impl IntoIterator<Item = &'w Work>, span_s: f64) -> Vec<Wait> {
+    let mut groups: BTreeMap<&FunctionKey, Vec<(usize, &Function)>> = BTreeMap::new();
+    let mut waits = Vec::new();
+    for work in works {
+        let collectives = work.functions.iter().filter(|(key, _)| !key.is_p2p);
+        for (key, function) in collectives.filter(|(key, _)| key.comm.hash != 0) {
+            groups.entry(key).or_default().push((waits.len(), function));
+        }
+        waits.push(Wait::default());
+    }
     if span_s <= 0.0 {
         return waits;
     }
-    let mut groups: BTreeMap<(&str, &FunctionKey), Vec<(usize, &Function)>> = BTreeMap::new();
-    for (at, rank) in ranks.iter().enumerate() {
-        let collectives = rank.work.functions.iter().filter(|(key, _)| !key.is_p2p);
-        for (key, function) in collectives.filter(|(key, _)| key.comm.hash != 0) {
-            groups.entry((&rank.job, key)).or_default().push((at, function));
-        }
-    }
-    for members in groups.values() {
+    let mut caused: BTreeMap<(usize, u64), f64> = BTreeMap::new();
+    for (key, members) in groups {
         let mut means: Vec<(usize, f64, f64)> = members
             .iter()
             .filter_map(|(at, function)| Some((*at, function.duration()?, function.timed)))
             .collect();
         means.sort_by(|a, b| a.1.total_cmp(&b.1));
-        add_group(&mut waits, &means, span_s);
+        let [(last, least, count), others @ ..] = &means[..] else { continue };
+        let Some((_, second, _)) = others.first() else { continue };
+        *caused.entry((*last, key.comm.hash)).or_default() += (second - least) * count / span_s;
+        for (at, mean, count) in &means {
+            let share = &mut waits[*at].share;
+            *share = Some(share.unwrap_or(0.0) + (mean - least) * count / span_s);
+        }
+    }
+    for ((at, _), share) in caused {
+        waits[at].caused = waits[at].caused.max(share);
     }
     waits
-}
-
-/// Adds the waits of the members of a communicator, given their mean durations, the shortest first.
-fn add_group(waits: &mut [Wait], means: &[(usize, f64, f64)], span_s: f64) {
-    let [(last, least, count), others @ ..] = means else { return };
-    let Some((_, second, _)) = others.first() else { return };
-    for (at, mean, count) in means {
-        let Some(wait) = waits.get_mut(*at) else { continue };
-        let share = wait.share.unwrap_or(0.0) + (mean - least) * count / span_s;
-        wait.share = Some(share.min(1.0));
-    }
-    let Some((_, median, _)) = others.get(others.len() / 2) else { return };
-    let is_apart = second - least >= APART * (median - least);
-    if let Some(wait) = waits.get_mut(*last).filter(|_| is_apart && *count >= ENOUGH) {
-        wait.caused = (wait.caused + (median - least) * count / span_s).min(1.0);
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::work::{Comm, Work};
+    use crate::work::Comm;
 
-    fn rank(seconds: f64) -> Rank {
-        rank_of(7, seconds)
-    }
-
-    fn rank_of(hash: u64, seconds: f64) -> Rank {
+    fn work_of(hash: u64, seconds: f64) -> Work {
         let comm = Comm::new(hash, "dp");
         let key = FunctionKey { comm, func: "AllReduce".into(), is_p2p: false };
         let function = Function { count: 10.0, timed: 10.0, seconds, ..Function::default() };
-        let work = Work { functions: [(key, function)].into(), ..Work::default() };
-        Rank { work, ..Rank::default() }
+        Work { functions: [(key, function)].into(), ..Work::default() }
+    }
+
+    fn waits(seconds: &[f64]) -> Vec<Wait> {
+        of(&seconds.iter().map(|seconds| work_of(7, *seconds)).collect::<Vec<_>>(), 2.0)
+    }
+
+    /// Waits of works on the communicators 1 (of pairs) and 2 (of pairs of pairs).
+    fn nested(seconds: [[f64; 2]; 4]) -> Vec<Wait> {
+        let works = (0..).zip(seconds).map(|(at, [inner, outer])| {
+            let mut work = work_of(10 + at / 2, inner);
+            work.add(&work_of(20 + at % 2, outer));
+            work
+        });
+        of(&works.collect::<Vec<_>>(), 2.0)
     }
 
     #[test]
     fn the_rank_that_comes_last_is_the_one_that_others_wait_for() {
-        let waits = of(&[rank(1.1), rank(1.1), rank(0.2), rank(1.0)], 2.0);
+        let waits = waits(&[1.1, 1.1, 0.2, 1.0]);
         let share = |at: usize| waits[at].share.unwrap();
         assert!((share(0) - 0.45).abs() < 1e-9 && share(2) == 0.0);
-        let slow: Vec<bool> = waits.iter().map(Wait::is_slow).collect();
-        assert_eq!(slow, [false, false, true, false]);
-        assert!((waits[2].caused - 0.45).abs() < 1e-9);
+        let costs: Vec<f64> = waits.iter().filter_map(Wait::cost).collect();
+        let is_late: Vec<bool> = costs.iter().map(|cost| *cost > 0.0).collect();
+        assert_eq!(is_late, [false, false, true, false]);
+        assert!((costs[2] - 0.4).abs() < 1e-9, "what all lose: {costs:?}");
+    }
+
+    #[test]
+    fn lateness_reaches_further_communicators_and_counts_once() {
+        // Rank 0 is late by 0.4 s, so that rank 1 waits, and both come last to the outer ones.
+        let waits = nested([[0.1, 0.1], [0.5, 0.1], [0.1, 0.5], [0.1, 0.5]]);
+        let costs: Vec<f64> = waits.iter().filter_map(Wait::cost).collect();
+        let wanted = [0.2, 0.0, -0.2, -0.2];
+        assert!(costs.iter().zip(wanted).all(|(a, b)| (a - b).abs() < 1e-9), "{costs:?}");
     }
 
     #[test]
     fn operations_of_unknown_communicators_are_not_compared() {
-        let waits = of(&[rank_of(0, 1.1), rank_of(0, 0.1), rank_of(0, 1.0)], 2.0);
-        assert_eq!(waits, [Wait::default(); 3]);
+        let works = [work_of(0, 1.1), work_of(0, 0.1), work_of(0, 1.0)];
+        assert_eq!(of(&works, 2.0), [Wait::default(); 3]);
     }
 
     #[test]
-    fn small_or_common_differences_accuse_no_rank() {
-        let slow = |ranks: &[Rank]| of(ranks, 2.0).iter().any(Wait::is_slow);
-        assert!(!slow(&[rank(1.0), rank(1.1)]), "5 %");
-        assert!(!slow(&[rank(0.2), rank(0.2), rank(1.4), rank(1.5)]), "two come last");
-        assert!(!slow(&[rank(1.0)]));
-        assert_eq!(of(&[rank(1.0)], 2.0)[0].share, None, "nothing to compare with");
-        assert_eq!(of(&[rank(1.0), rank(0.1)], 0.0)[0], Wait::default());
+    fn common_lateness_costs_nothing_alone() {
+        let two = waits(&[0.2, 0.2, 1.4, 1.5]);
+        assert!(two.iter().all(|wait| wait.caused == 0.0), "two come last: {two:?}");
+        assert_eq!(waits(&[1.0]), [Wait::default()], "nothing to compare with");
+        assert_eq!(of(&[work_of(7, 1.0), work_of(7, 0.1)], 0.0), [Wait::default(); 2]);
     }
 }

@@ -63,7 +63,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("ncclscope-console", &["ncclscope-control"]),
-    ("ncclscope-top", &["ncclscope-findings", "ncclscope-operations"]),
+    ("ncclscope-top", &["ncclscope-findings", "ncclscope-operations", "ncclscope-statistics"]),
     (
         "ncclscope-page",
         &[

@@ -33,7 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const BEGINNING: Duration = Duration::from_millis(100);
 const BEGINNING_AT_MOST: Duration = Duration::from_secs(3);
 
-/// Number of readings with rates that `--once` takes, which is enough to show a straggler.
+/// Number of readings with rates that `--once` takes: with those before, enough for the test to
+/// show a straggler. (An agent's windows are longer.)
 const ENOUGH: u32 = 3;
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
@@ -69,6 +70,10 @@ fn once(mut watch: Watch, args: &TopArgs) -> Result<ExitCode, Failure> {
         std::thread::sleep(interval);
         picture = watch.look()?;
         with_rates += u32::from(watch.has_rates());
+    }
+    if watch.is_too_early() {
+        let text = "too early to tell whether a rank is slow: `top` without --once shows it later";
+        picture.notes.push(text.into());
     }
     match args.format {
         Format::Json => output::json(&picture)?,

@@ -21,7 +21,7 @@ pub(super) const LINES: [&str; 31] = [
     "            STOPPED        the process is stopped (SIGSTOP, debugger) or frozen",
     "            HUNG, STALLED  others wait for this rank, or it hangs by itself",
     "            SILENT         the process has stopped to write",
-    "            SLOW           others wait for it in each operation",
+    "            SLOW           others wait for it, and not by chance",
     "            waits          it waits for a rank that is stalled",
     "  OPERATION the operation in flight longest, with size, peer and communicator",
     "  AGE       for how long",

@@ -103,8 +103,8 @@ impl Live {
         let identity = process.identity();
         let life = self.life(process)?;
         let mut work = Work::default();
-        let works = self.works.get(&key_of(process)).into_iter().flatten();
-        works.for_each(|window| work.add(window));
+        let works = self.works.get(&key_of(process));
+        works.into_iter().flatten().for_each(|window| work.add(window));
         let rank = identity.rank.or_else(|| only_rank(process));
         let is_over = matches!(life, Life::Ended | Life::Killed);
         let says_hung = process.vectors().iter().any(Vector::is_stuck);
@@ -117,6 +117,7 @@ impl Live {
             life,
             flights: if is_over { Vec::new() } else { flights(process) },
             work,
+            fresh: works.and_then(|works| works.back()).cloned().unwrap_or_default(),
             says_hung: says_hung && !is_over,
             no_end: no_end(process).filter(|_| !is_over),
             facts: facts(identity),
@@ -188,10 +189,13 @@ impl Source for Live {
         }
         let source: Vec<String> =
             self.directories.iter().map(|path| path.display().to_string()).collect();
+        // What the first reading reads was done before it.
+        let fresh = self.lengths.back().filter(|_| self.readings > 1);
         Ok(Reading {
             source: source.join(", "),
             at: Moment::now().rfc3339(),
             span_s: self.lengths.iter().sum::<Duration>().as_secs_f64(),
+            fresh_s: fresh.map_or(0.0, Duration::as_secs_f64),
             ranks,
             findings,
             notes,

@@ -81,8 +81,9 @@ impl Remote {
         body.map_err(|error| failed(error.to_string()))
     }
 
-    /// Takes the counters. If a window has ended, their growth is what the ranks did in it.
-    fn count(&mut self, text: &str, table: &Table) {
+    /// Takes the counters. If a window has ended, their growth is what the ranks did in it. Returns
+    /// the length of that window if it was seen from its beginning.
+    fn count(&mut self, text: &str, table: &Table) -> Option<Duration> {
         let mut now = Totals::default();
         let owners: BTreeMap<(u64, u32), Key> = table
             .vectors
@@ -102,8 +103,9 @@ impl Remote {
             add(now.works.entry(*owner).or_default(), unnamed, &sample);
         }
         if self.totals.as_ref().is_some_and(|before| before.windows == now.windows) {
-            return;
+            return None;
         }
+        let mut fresh = None;
         if let Some(before) = self.totals.take() {
             now.ended = Some(Instant::now());
             if let Some(began) = before.ended {
@@ -114,9 +116,11 @@ impl Remote {
                 };
                 self.works = now.works.iter().map(grown).collect();
                 self.span = began.elapsed();
+                fresh = Some(self.span);
             }
         }
         self.totals = Some(now);
+        fresh
     }
 
     fn ranks(&self, table: &Table, hangs: &hang::Hangs) -> Vec<Rank> {
@@ -129,6 +133,7 @@ impl Remote {
                 rank: Some(vector.process),
                 host: self.host().to_owned(),
                 work: self.works.get(&key).cloned().unwrap_or_default(),
+                fresh: self.works.get(&key).cloned().unwrap_or_default(),
                 says_hung: hangs.stuck.contains(&key),
                 ..Rank::default()
             });
@@ -171,13 +176,14 @@ impl Source for Remote {
         let table = read_table(&bytes).map_err(|error| {
             Failure::input(format!("cannot read http://{}/vectors: {error}", self.address))
         })?;
-        self.count(&text, &table);
+        let fresh = self.count(&text, &table);
         let hangs = hang::find(&table, limit);
         let ranks = self.ranks(&table, &hangs);
         Ok(Reading {
             source: format!("agent {}", self.address),
             at: Moment::now().rfc3339(),
             span_s: self.span.as_secs_f64(),
+            fresh_s: fresh.unwrap_or_default().as_secs_f64(),
             notes: self.notes(&text, &ranks),
             ranks,
             findings: hangs.findings,
@@ -316,7 +322,7 @@ mod tests {
         let table = vectors();
         let bytes = table_bytes(&table);
         let mut answers = Vec::new();
-        for (windows, operations) in [(1, 50), (1, 50), (2, 100), (3, 400)] {
+        for (windows, operations) in [(1, 50), (1, 50), (2, 100), (3, 400), (3, 400)] {
             answers.push((200, metrics(windows, operations).into_bytes()));
             answers.push((200, bytes.clone()));
         }
@@ -327,12 +333,13 @@ mod tests {
         remote.read(limit).unwrap();
         assert!(!remote.has_rates(), "no window was seen from its beginning");
         let reading = remote.read(limit).unwrap();
-        assert!(remote.has_rates());
+        assert!(remote.has_rates() && reading.fresh_s == reading.span_s && reading.span_s > 0.0);
         let [late, waits] = &reading.ranks[..] else { panic!("{reading:?}") };
         assert_eq!(
             (late.rank, late.job.as_str(), late.host.as_str()),
             (Some(10), "train", "127.0.0.1")
         );
+        assert_eq!(waits.fresh, waits.work);
         let flight = waits.oldest().unwrap();
         assert_eq!((flight.comm.name.as_str(), flight.age_s, flight.count), ("dp", 2.5, 1));
         let function = waits.work.functions.values().next().unwrap();
@@ -340,6 +347,8 @@ mod tests {
         assert!((function.seconds - 3.0).abs() < 1e-9);
         assert_eq!(waits.work.links.values().next().unwrap().bytes, 300_000.0);
         assert_eq!(reading.findings[0].1.root_ranks, [10], "{reading:?}");
+        let again = remote.read(limit).unwrap();
+        assert_eq!((again.fresh_s, again.span_s), (0.0, reading.span_s), "the same window");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use crate::io::output::in_a_line;
 use ncclscope_console::failure::Failure;
-use ncclscope_top::{Patience, Picture, Reading, judge};
+use ncclscope_top::{Patience, Picture, Reading, Stragglers, judge};
 use std::time::{Duration, Instant};
 
 /// Where readings come from.
@@ -24,6 +24,7 @@ pub(super) trait Source: Send {
 pub(super) struct Watch {
     source: Box<dyn Source>,
     patience: Patience,
+    stragglers: Stragglers,
     hang_s: f64,
     read_at: Option<Instant>,
 }
@@ -34,7 +35,7 @@ impl Watch {
     pub(super) fn new(source: Box<dyn Source>, stall: Duration, hang: Duration) -> Watch {
         let (least, hang_s) = (stall.as_secs_f64(), hang.as_secs_f64());
         let patience = Patience::new(least.min(hang_s), hang_s);
-        Watch { source, patience, hang_s, read_at: None }
+        Watch { source, patience, stragglers: Stragglers::default(), hang_s, read_at: None }
     }
 
     /// True if some ranks are not in the picture yet.
@@ -52,8 +53,14 @@ impl Watch {
         let elapsed = before.map_or(0.0, |at| at.elapsed().as_secs_f64());
         self.patience.learn(&reading, elapsed);
         let mut picture = judge(&reading, self.patience.limit_s(), self.hang_s);
-        self.patience.settle(&mut picture);
+        self.stragglers.learn(&reading);
+        self.stragglers.mark(&mut picture);
         Ok(picture)
+    }
+
+    /// True if the readings are too few to tell whether a rank is slow.
+    pub(super) fn is_too_early(&self) -> bool {
+        self.stragglers.is_too_early()
     }
 }
 
