@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-//! The ranks that others waited for in collectives.
+//! The ranks that others waited for in collectives: sums, while the answer says who is slow.
 
 use super::content::Content;
 use super::page::{Page, rank_text};
@@ -30,11 +30,11 @@ pub(super) fn write(page: &mut Page, Content { report, answer, .. }: Content<'_>
     }
 }
 
-/// What the rows are, if the answer does not name all of their ranks.
+/// What the rows are, if the answer does not name the first one's rank.
 fn explanation(answer: &Answer, rows: &[LateRank]) -> Option<&'static str> {
     let is_named =
         |late: &LateRank| late.rank.is_some_and(|rank| answer.root_ranks.contains(&rank));
-    if rows.iter().all(is_named) {
+    if rows.first().is_some_and(is_named) {
         return None;
     }
     match answer.state {
