@@ -342,3 +342,30 @@ fn once_shows_rates_then_the_rank_that_has_not_called_then_that_all_ended() {
         assert!(Instant::now() < until, "a killed rank is named");
     }
 }
+
+#[test]
+fn once_marks_the_rank_that_the_others_wait_for() {
+    let Some(nccl) = wheel::find_or_skip("2.28.9") else { return };
+    let tool: PathBuf = build::tool();
+    let dir = tempfile::tempdir().expect("a folder");
+    let run = dir.path().to_str().expect("UTF-8");
+    let calls = |pause: &'static str| (0..20_000).flat_map(move |_| ["allreduce:4096", pause]);
+    let steps = |job: Job| job.steps(calls("sleep:10")).rank_steps(1, calls("sleep:30"));
+    let mut job = start(&nccl, dir.path(), steps);
+    for rank in 0..4 {
+        assert!(job.wait_for_line(rank, &format!("rank {rank} allreduce")), "rank {rank}");
+    }
+    // On a busy machine, a look may see too few operations.
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let (picture, code) = once(&tool, &[run]);
+        let is_slow = |rank: usize| row(&picture, job.pid(rank))["flags"][0] == "slow";
+        assert!(code == Some(0) && ![0, 2, 3].into_iter().any(is_slow), "{picture}");
+        if is_slow(1) {
+            let why = row(&picture, job.pid(1))["why"].as_str().expect("text");
+            assert!(why.starts_with("other ranks wait for it "), "{why}");
+            return;
+        }
+        assert!(Instant::now() < until, "{picture}");
+    }
+}
