@@ -51,6 +51,8 @@ fn explanation(answer: &Answer, rows: &[LateRank]) -> Option<&'static str> {
             "these came last to collectives that completed; the answer above names what ended \
              first",
         ),
-        State::Unknown => None,
+        State::Unknown => Some(
+            "ranks wait for one another in every job; whether one of these is slow is not known",
+        ),
     }
 }
