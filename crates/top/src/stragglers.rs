@@ -90,7 +90,8 @@ impl Job {
             sum.add(work);
         }
         let costs = waiting::of(self.open.values(), self.open_s);
-        let costs: Vec<Option<f64>> = costs.iter().map(Wait::cost).collect();
+        let cost = |wait: &Wait| wait.share.map(|_| wait.caused);
+        let costs: Vec<Option<f64>> = costs.iter().map(cost).collect();
         if costs.iter().any(Option::is_some) {
             self.close(&costs);
             self.judge();
@@ -105,7 +106,7 @@ impl Job {
     fn close(&mut self, costs: &[Option<f64>]) {
         let before = self.blocks.back().map_or(&[][..], |(_, costs)| costs);
         let cost = |(at, cost): (usize, &Option<f64>)| {
-            // A rank that was known has waited for none in the operations that ended.
+            // Of a rank that was known, no operation ended for which others waited.
             let none = before.get(at).map(|cost| 0.0 * cost);
             cost.or(none).unwrap_or(f64::NAN)
         };
@@ -132,7 +133,7 @@ impl Job {
     fn judge(&mut self) {
         let mut blocks = Blocks::new(self.open.len());
         self.blocks.iter().for_each(|(_, costs)| blocks.push(costs.iter().copied()));
-        let answers = compare_units(&blocks, Against::Usual, &Limits::default());
+        let answers = compare_units(&blocks, Against::Peers, &Limits::default());
         let slow = self.open.keys().zip(answers).filter(|(_, answer)| answer.is_slow());
         self.slow = slow.map(|(process, of)| (process.clone(), of.effect().mean)).collect();
     }
