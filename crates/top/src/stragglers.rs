@@ -35,6 +35,8 @@ struct Job {
     /// What each process did since the last block, in how many seconds.
     open: BTreeMap<Process, Work>,
     open_s: f64,
+    /// Operations have ended: what ended first began, or was read, at an unknown time before.
+    has_begun: bool,
     /// The length of each block, s, and what each process of `open` costs in it.
     blocks: VecDeque<(f64, Vec<f64>)>,
     /// What each straggler costs, as a share of time.
@@ -76,7 +78,7 @@ impl Stragglers {
     /// True if ranks of a job were compared, but too few times to tell whether one is slow.
     #[must_use]
     pub fn is_too_early(&self) -> bool {
-        self.jobs.values().any(|job| (1..Limits::BLOCKS).contains(&job.blocks.len()))
+        self.jobs.values().any(|job| job.has_begun && job.blocks.len() < Limits::BLOCKS)
     }
 }
 
@@ -93,12 +95,20 @@ impl Job {
         let cost = |wait: &Wait| wait.share.map(|_| wait.caused);
         let costs: Vec<Option<f64>> = costs.iter().map(cost).collect();
         if costs.iter().any(Option::is_some) {
-            self.close(&costs);
-            self.judge();
-        } else if self.open_s > self.blocks.iter().map(|(span_s, _)| span_s).sum() {
+            if std::mem::replace(&mut self.has_begun, true) {
+                self.close(&costs);
+                self.judge();
+            }
+            self.open_s = 0.0;
+            self.open.values_mut().for_each(|work| *work = Work::default());
+            return;
+        }
+        let known_s = self.blocks.iter().map(|(span_s, _)| span_s).sum();
+        if !self.blocks.is_empty() && self.open_s > known_s {
             // What the blocks show need not be true of a time as long as theirs.
             self.blocks.clear();
             self.slow.clear();
+            self.has_begun = false;
         }
     }
 
@@ -111,9 +121,8 @@ impl Job {
             cost.or(none).unwrap_or(f64::NAN)
         };
         let costs = costs.iter().enumerate().map(cost).collect();
-        self.blocks.push_back((std::mem::take(&mut self.open_s), costs));
+        self.blocks.push_back((self.open_s, costs));
         self.blocks.drain(..self.blocks.len().saturating_sub(KEPT));
-        self.open.values_mut().for_each(|work| *work = Work::default());
     }
 
     /// Takes over the processes of `works`: new ones are unknown in the blocks, and those that are
@@ -188,6 +197,7 @@ mod tests {
     #[test]
     fn a_straggler_is_late_block_after_block() {
         let mut stragglers = Stragglers::default();
+        stragglers.learn(&reading(&[0.9, 0.0, 0.0, 0.0]));
         for block in 0..2 {
             stragglers.learn(&noisy(block, &LATE));
             // An agent is read several times before its next window.

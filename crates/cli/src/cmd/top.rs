@@ -35,7 +35,7 @@ const BEGINNING_AT_MOST: Duration = Duration::from_secs(3);
 
 /// Number of readings with rates that `--once` takes: with those before, enough for the test to
 /// show a straggler. (An agent's windows are longer.)
-const ENOUGH: u32 = 3;
+const ENOUGH: u32 = 5;
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let source: Box<dyn Source> = match &args.agent {
