@@ -5,6 +5,7 @@ use crate::blocks::{Against, Blocks, Series, known, moments};
 use crate::body::Body;
 use crate::change::Split;
 use crate::limits::Limits;
+use crate::rank::ranks;
 use crate::robust::{DEVIATION, median_mad};
 use crate::series::{likeness, winsorised};
 use crate::stalls::Stalls;
@@ -147,7 +148,7 @@ impl Question<'_> {
 
     fn with_past(series: Series, limits: &Limits) -> Question<'_> {
         // A stall is no change.
-        let tame: Vec<Vec<f64>> = series.units().map(|values| winsorised(values).0).collect();
+        let tame: Vec<Vec<f64>> = series.units().map(tamed).collect();
         let splits = splits(&tame, Limits::BLOCKS);
         let alike = alike(likeness(splits.iter().flatten().map(|split| split.rest.as_slice())));
         // As many independent blocks are on each side.
@@ -159,8 +160,8 @@ impl Question<'_> {
         let units = deviations.len();
         let deviation = median(&mut deviations).unwrap_or(0.0);
         let of = Comparison::Past { splits, least };
-        // The past of a unit does not show its spread.
-        let (is_many, estimates, spread) = (false, 1.0, limits.spread_of_few);
+        // How units differ does not matter: each is compared with itself.
+        let (is_many, estimates, spread) = (false, 1.0, limits.spread);
         Question { limits, series, units, is_many, estimates, alike, deviation, spread, of }
     }
 
@@ -313,10 +314,19 @@ impl Evidence {
     fn p(&self) -> f64 {
         let p = match self.stalls_p {
             Some(stalls) => 2.0 * self.tested.p().min(stalls),
-            None => self.tested.p(),
+            // A long stall is no change: it must show with and without stalls.
+            None => self.tested.p().max(self.body.p()),
         };
         (p * self.tests).min(1.0)
     }
+}
+
+/// The values without stalls, where what is usual may have changed once: their ranks show where,
+/// however long a stall is, and each side has its own usual value.
+fn tamed(values: &[f64]) -> Vec<f64> {
+    let at = Split::of(&ranks(values), Limits::BLOCKS).map_or(0, |split| split.at);
+    let (before, after) = values.split_at(at);
+    [before, after].map(|side| winsorised(side).0).concat()
 }
 
 fn splits(series: &[Vec<f64>], least: usize) -> Vec<Option<Split>> {

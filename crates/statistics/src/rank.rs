@@ -49,6 +49,14 @@ pub fn least_p(n: usize, m: usize) -> f64 {
     rank_sum(&values(0..n), &values(n..n + m), 1.0)
 }
 
+/// The ranks of known values; NaN where they are unknown.
+pub(crate) fn ranks(values: &[f64]) -> Vec<f64> {
+    let known: Vec<f64> = values.iter().copied().filter(|value| !value.is_nan()).collect();
+    let mut ranks = doubled_ranks(&known, &[]).0.into_iter();
+    let mut rank = || ranks.next().map_or(f64::NAN, |doubled| count(doubled) / 2.0);
+    values.iter().map(|value| if value.is_nan() { f64::NAN } else { rank() }).collect()
+}
+
 /// Twice the rank of each value of both samples (equal values get their mean rank), and the sum of
 /// t^3 - t over groups of t equal values.
 pub(crate) fn doubled_ranks(a: &[f64], b: &[f64]) -> (Vec<usize>, f64) {

@@ -44,15 +44,6 @@ pub(crate) fn student_95(freedom: f64) -> f64 {
     low
 }
 
-/// The chance of at least `k` successes in `n` independent trials that succeed with this chance.
-pub(crate) fn binomial(k: u32, n: u32, chance: f64) -> f64 {
-    match k {
-        0 => 1.0,
-        k if k > n => 0.0,
-        k => beta(chance, f64::from(k), f64::from(n - k) + 1.0),
-    }
-}
-
 /// The regularised incomplete beta function.
 fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
@@ -139,15 +130,5 @@ mod tests {
         assert!((student_95(10.0) - 2.228_14).abs() < 1e-4);
         assert!((student(3.0, 1e6) - normal(3.0)).abs() < 1e-7);
         assert!(student(50.0, 40.0) > 0.0 && student(f64::INFINITY, 3.0) == 0.0);
-    }
-
-    #[test]
-    fn binomial_tails_are_sums() {
-        assert!(is_near(binomial(5, 5, 0.5), 1.0 / 32.0));
-        assert!(is_near(binomial(3, 5, 0.25), (10.0 * 9.0 + 5.0 * 3.0 + 1.0) / 1024.0));
-        assert!(is_near(binomial(3, 3, 1.0 / 4096.0), 4096f64.powi(-3)));
-        assert_eq!((binomial(0, 9, 0.1), binomial(4, 3, 0.1)), (1.0, 0.0));
-        // Of many trials, half succeed.
-        assert!((binomial(50_000, 100_000, 0.5) - 0.5).abs() < 0.002);
     }
 }

@@ -89,6 +89,23 @@ fn a_change_is_found_and_a_stall_is_none() {
     assert!(low < 0.1 && 0.1 < high && effect.peers == 0, "{answer:?}");
 }
 
+/// The recording gpu1-later of the cluster in a box: from its middle on a unit costs 62 % of a step
+/// more. What is usual of the whole is then what is usual of one half.
+#[test]
+fn a_change_that_is_far_larger_than_the_noise_is_found() {
+    for units in [3, 64] {
+        let changed: Vec<f64> = vec![0.62; 55];
+        let found =
+            compare_units(&with(units, 104, 49, &changed), Against::Past, &Limits::default());
+        assert!(
+            found[0].is_slow() && (48..=50).contains(&found[0].effect().since),
+            "{:?}",
+            found[0]
+        );
+        assert!(!found[1..].iter().any(Answer::is_slow));
+    }
+}
+
 /// A job of so many units, with values of unit 0 from a block on.
 fn with(units: usize, number: usize, from: usize, values: &[f64]) -> Blocks {
     let mut dice = Dice(5);
