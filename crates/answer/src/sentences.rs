@@ -8,7 +8,6 @@ use ncclscope_findings::{Confidence, Finding, FindingClass};
 use ncclscope_operations::human::{self, count, duration, if_one, list_of_ranges};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_report::Report;
-use ncclscope_stragglers::SlowReport;
 use std::collections::BTreeSet;
 
 /// Maximum number of ranges of ranks, of hosts, or of further causes that are named.
@@ -218,22 +217,6 @@ fn damage(report: &Report) -> String {
     }
 }
 
-/// A link that is not judged is named if it is on the wire for this part of the steps.
-const BUSY: f64 = 0.25;
-
-/// How much of a step the busiest link takes of those that are not judged, if that is much.
-fn busy_link(slow: &SlowReport) -> Option<String> {
-    let link = slow.unjudged.busiest.filter(|link| link.step_share >= BUSY)?;
-    Some(format!(
-        "rank {} to {} is on the wire for {:.0} % of a step, at {} GB/s; too few links are like \
-         it to judge that: compare it with a run known to be good",
-        link.src,
-        link.dst,
-        100.0 * link.step_share.min(1.0),
-        human::three(link.transfer_gbs)
-    ))
-}
-
 fn sure(cause: &Finding) -> &'static str {
     match cause.confidence() {
         Confidence::Confirmed => "confirmed",
@@ -258,7 +241,7 @@ pub(crate) fn why(state: State, causes: &[Finding], found: Found<'_>) -> String 
         return match state {
             State::Crashed => Some(why_crashed(found.hang)),
             State::Unknown => doubt(found).map(|doubt| doubt + &damage(found.report)),
-            _ => busy_link(found.slow),
+            _ => None,
         }
         .unwrap_or_default();
     };

@@ -19,6 +19,9 @@ pub struct Part {
 pub struct Operation {
     /// Operations of one kind are comparable: role, function and size.
     pub kind: u32,
+    /// What a rank does: the kind, of sends and receives whatever their size. A rank that gets more
+    /// data than other ranks has the same program.
+    pub function: u32,
     /// Number of the role of its communicator. The order of a rank's operations is that of its
     /// program only within a role: those of several roles may overtake one another.
     pub role: u32,

@@ -2,10 +2,10 @@
 /*!
 The weights that moments would have at their peers.
 
-The peers of an arrival are those of other ranks that do the same in that step: the same kinds of
-operations, in the same order within each role. The peers of an end are the same operations of other
-communicators with the same role, in the same step. What a moment would weigh is the median of its
-peers.
+The peers of an arrival are those of other ranks that do the same in that step: the same functions
+(and sizes, but for sends and receives), in the same order within each role. The peers of an end are
+the same operations of other communicators with the same role, in the same step. What a moment would
+weigh is the median of its peers.
 */
 
 use crate::graph::{Graph, Kind, Node, Operation};
@@ -43,7 +43,7 @@ pub struct Peers {
     /// The operations, by group, each with its ends.
     operations: Vec<Vec<(u32, Vec<u32>)>>,
     /// What each rank does in each step, by the place of both ([`Graph::place`]): equal numbers for
-    /// the same kinds of operations in the same order within each role.
+    /// the same functions in the same order within each role.
     pub(crate) programs: HashMap<usize, u64>,
 }
 
@@ -214,12 +214,12 @@ fn arrivals(graph: &Graph) -> (Vec<Vec<u32>>, HashMap<usize, u64>) {
     let mut places = Vec::new();
     for (node, at) in graph.nodes.iter().zip(0..) {
         if node.kind == Kind::Arrival {
-            let &Operation { step, role, kind, .. } = &graph.operations[node.op as usize];
+            let &Operation { step, role, function, .. } = &graph.operations[node.op as usize];
             let of_rank = orders.entry(graph.place(node)).or_default();
             let (count, order) = of_rank.entry(role).or_default();
             places.push((step, role, *count, graph.place(node), at));
             *count += 1;
-            *order = mixed(*order, kind.into());
+            *order = mixed(*order, function.into());
         }
     }
     let program = |of_rank: &BTreeMap<u32, (u32, u64)>| {
@@ -284,6 +284,7 @@ mod tests {
             now = arrivals.iter().copied().fold(now, f64::max) + 1e6;
             let own = (0..ranks).zip(&arrivals).map(|(rank, &arrival)| Operation {
                 kind: 1 + kind(rank),
+                function: 1 + kind(rank),
                 comm: 1 + rank,
                 step,
                 parts: vec![Part { rank, arrival: arrival - 5e5, end: arrival - 4e5 }],

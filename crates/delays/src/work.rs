@@ -13,6 +13,8 @@ pub struct Work {
     own: Vec<f64>,
     /// The own work of its peers: the median of other ranks with the same program.
     usual: Vec<f64>,
+    /// Whether these peers do the same as it; if none does, all other ranks are.
+    alike: Vec<bool>,
 }
 
 impl Work {
@@ -61,9 +63,17 @@ impl Work {
         self.own[at] - self.usual[at]
     }
 
+    /// Whether other ranks do the same as this one in most of the steps in which its work is known.
+    #[must_use]
+    pub fn has_peers(&self, rank: usize) -> bool {
+        let known = (rank..self.own.len()).step_by(self.ranks.max(1));
+        let known: Vec<usize> = known.filter(|&at| !self.own[at].is_nan()).collect();
+        2 * known.iter().filter(|&&at| self.alike[at]).count() >= known.len()
+    }
+
     /// Ranks without another rank of their program have all ranks as peers.
     fn among(own: Vec<f64>, ranks: usize, program: impl Fn(usize) -> u64) -> Work {
-        let mut usual = vec![f64::NAN; own.len()];
+        let (mut usual, mut alike) = (vec![f64::NAN; own.len()], vec![false; own.len()]);
         for (first, of_step) in (0..).step_by(ranks.max(1)).zip(own.chunks(ranks.max(1))) {
             let known: Vec<usize> =
                 (0..of_step.len()).filter(|&at| !of_step[at].is_nan()).collect();
@@ -79,11 +89,11 @@ impl Work {
             for members in programs.values().filter(|members| members.len() > 1) {
                 let values: Vec<f64> = members.iter().map(|&at| of_step[at]).collect();
                 for (&rank, of_peers) in members.iter().zip(medians_of_others(&values)) {
-                    usual[first + rank] = of_peers;
+                    (usual[first + rank], alike[first + rank]) = (of_peers, true);
                 }
             }
         }
-        Work { ranks, own, usual }
+        Work { ranks, own, usual, alike }
     }
 }
 
@@ -98,6 +108,7 @@ mod tests {
         let excess: Vec<f64> = (0..6).map(|rank| work.excess(rank, 0)).collect();
         assert_eq!(excess[..4], [-1.0, 1.0, -3.0, 3.0]);
         assert!(excess[4].is_nan(), "it takes part in nothing");
+        assert_eq!([0, 3, 5].map(|rank| work.has_peers(rank)), [true, true, false]);
         assert_eq!(excess[5], 7.0 - 6.0, "alone with its program: all others are its peers");
     }
 

@@ -60,8 +60,8 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     (
         C::GpuNotConsuming,
         "In `stragglers`: on one channel data has arrived, a buffer to forward it is free, and \
-         the GPU does not move it, for three times the median of comparable ranks and for 2 % of \
-         the run, in 10 steps or 10 s.",
+         the GPU does not move it, for 2 % of the run longer than on comparable ranks, and not by \
+         chance (p below 0.01 for all GPUs together).",
     ),
     (
         C::ProxyStalled,
@@ -79,17 +79,16 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     (
         C::SlowRank,
         "In 3 steps or more after the first its own work exceeds that of its peers by 2 % of a \
-         step (`--threshold`), and not by chance (p below 0.01 for all ranks together); or rare \
-         long steps are its own far more often than those of others. Without that excess the \
-         steps would be shorter by 2 %.",
+         step (`--threshold`), and not by chance (p below 0.01 for all ranks together); or it does \
+         so from some step on; or rare long steps are its own, and chance would not give it as \
+         much of their cost. Without that excess the steps would be shorter by 2 %. Suspect if \
+         only ranks that do something else can be compared.",
     ),
     (
         C::TransfersSlowed,
-        "The median of the last third exceeds that of the first by 5 MAD and its 90th percentile \
-         by 10 %, with 20 operations in the first third, and costs 0.2 % of the run. With fewer \
-         than 20 steps in a third, nine of ten communicators of a kind must be slower by 10 %. \
-         Suspect from 6 operations on, if each of the last third takes 1.5 times as long as any \
-         of the first and this costs 2 % of the run.",
+        "From some step on the transfers of a communicator, or those of all workers together, take \
+         2 % of a step longer than before, and not by chance (p below 0.01 for all splits and \
+         communicators together).",
     ),
     (
         C::SlowLink,
@@ -104,9 +103,10 @@ pub(crate) const CONDITIONS: [(C, &str); 27] = [
     ),
     (
         C::SlowNodePath,
-        "The limits of S2, against communicators of its kind. Slow communicators with a common \
-         rank give one finding, which names the ranks that are in all of them and in no healthy \
-         one.",
+        "Collectives of equal kind take 2 % of a step longer than in the median of other \
+         communicators, of which there are two or more, and not by chance (p below 0.01 for all \
+         together). Slow communicators with a common rank give one finding, which names the ranks \
+         that are in all of them and in no healthy one.",
     ),
     (C::AlgorithmChanged, "Four of five operations of each third."),
     (

@@ -121,6 +121,9 @@ doubts! {
         ByDesign "by-design" LOWERS
             "all calls were made, only in different orders: harmless on streams that do not \
              depend on one another";
+        OtherPrograms "other-programs" LOWERS
+            "the ranks that it is compared with do something else in a step, as other stages of a \
+             pipeline do: it may be meant to work longer";
         OneSideFinished "one-side-finished" LOWERS
             "one of them has finished a send or receive that the GPU or the network of the \
              other does not end: the input does not show it";

@@ -164,6 +164,11 @@ impl Clocks {
         self.of(&self.offsets, worker)
     }
 
+    /// Index of a worker's clock: that of its host.
+    pub(crate) fn host(&self, worker: usize) -> usize {
+        self.clocks.get(worker).copied().unwrap_or_default()
+    }
+
     /// Index of a worker's group. Only times within one group are comparable.
     #[must_use]
     pub fn group(&self, worker: usize) -> usize {

@@ -6,9 +6,11 @@ communication.
 [`input`] reads a [`Job`] from recordings, traces of PyTorch or Nsight Systems, NCCL Inspector's
 files, or a table of operations. [`analyze`] aligns the clocks of the workers ([`clock`]), makes the
 job's moments (`replay`), and looks for ranks that work longer than their peers and whose excess the
-job would miss (`work`), for the links and interfaces that explain which links are slow (`network`),
-for GPUs that are slow inside collectives ([`stalls`]), for processes that are short of processor
-time (`shortage`), and for operations that became slower ([`drift`]). [`SlowReport`] is the JSON
+job would miss (`work`), for the links and interfaces that explain which links are slow (`network`,
+from the times in `wire`), for GPUs that are slow inside collectives ([`stalls`]), for processes
+that are short of processor time (`shortage`), for transfers that became slower (`slowed`) or are
+slower within a node (`node_paths`), and for algorithms that changed (`reconfigured`). What one of
+these explains of another one is in `explains`. [`SlowReport`] is the JSON
 schema `ncclscope.stragglers/3`; the rules and their limits are in `docs/stragglers.md`.
 
 This crate does **not** diagnose hangs, print, or know what a rank computes: time without an
@@ -22,22 +24,26 @@ pub mod clock;
 mod costs;
 pub mod coverage;
 pub mod details;
-pub mod drift;
+mod explains;
 pub mod finding;
 pub mod input;
 mod limits;
 pub mod model;
 mod network;
+mod node_paths;
 mod onset;
 mod pace;
+mod reconfigured;
 mod replay;
 pub mod report;
 mod shared_gpu;
 mod shortage;
 mod slow_links;
+mod slowed;
 pub mod stalls;
 pub mod steps;
 pub mod time_blocks;
+mod transfers;
 mod unjudged;
 pub mod waits;
 mod wire;

@@ -224,6 +224,8 @@ pub struct GpuStall {
     pub transfers: u64,
     /// Time for which it could have continued but did not, ns (mean of its channels).
     pub ns: f64,
+    /// That time by blocks of time; each time counts as one byte.
+    pub blocks: TimeBlocks,
     /// Bytes of these transfers.
     pub bytes: u64,
     /// Of these, those whose waits show what the GPU did: twice those of the lesser direction, on

@@ -247,24 +247,29 @@ impl<'a> Numbers<'a> {
     fn of_collective(&mut self, job: &Job, class: &'a CollectiveClass) -> Operation {
         let role = job.roles.get(&class.comm).cloned();
         let role = role.unwrap_or_else(|| class.members.to_string());
-        self.of(role, (&class.func, class.bytes), &class.comm)
+        let what = (&*class.func, class.bytes);
+        self.of(role, [what, what], &class.comm)
     }
 
     /// An operation like a batch of sends and receives, without members.
     fn of_batch(&mut self, job: &'a Job, batch: &P2pBatch) -> Operation {
         let Some(class) = batch.class.map(|at| &job.p2p_classes[at]) else {
-            return self.of(String::new(), ("", None), "");
+            return self.of(String::new(), [("", None); 2], "");
         };
         let role = job.roles.get(&class.comm).cloned().unwrap_or_default();
-        self.of(role, (class.func, class.bytes), &class.comm)
+        self.of(role, [(class.func, class.bytes), (class.func, None)], &class.comm)
     }
 
-    fn of(&mut self, role: String, what: (&'a str, Option<u64>), comm: &'a str) -> Operation {
-        let numbers = [self.roles.len(), self.kinds.len(), self.comms.len()].map(index);
+    /// An operation of a kind, and what it is in a rank's program.
+    fn of(&mut self, role: String, what: [(&'a str, Option<u64>); 2], comm: &'a str) -> Operation {
+        let numbers = [self.roles.len(), self.comms.len()].map(index);
         let role = *self.roles.entry(role).or_insert(numbers[0]);
-        let kind = *self.kinds.entry((role, what.0, what.1)).or_insert(numbers[1]);
-        let comm = *self.comms.entry(comm).or_insert(numbers[2]);
-        Operation { role, kind, comm, ..Operation::default() }
+        let [kind, function] = what.map(|(name, bytes)| {
+            let next = index(self.kinds.len());
+            *self.kinds.entry((role, name, bytes)).or_insert(next)
+        });
+        let comm = *self.comms.entry(comm).or_insert(numbers[1]);
+        Operation { role, kind, function, comm, ..Operation::default() }
     }
 
     /// The names of the communicators, by number.

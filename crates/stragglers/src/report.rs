@@ -13,18 +13,23 @@ use crate::details::Details;
 use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
+use crate::node_paths::NodePaths;
 use crate::onset::Onset;
 use crate::replay::Replay;
-use crate::steps::{Step, StepSource, Steps};
+use crate::steps::{Step, Steps};
+use crate::transfers::Transfers;
 use crate::unjudged::{Unjudged, busiest};
 use crate::waits::{LastArriver, last_arrivers};
-use crate::{costs, coverage, drift, network, shared_gpu, shortage, stalls, wire, work};
+use crate::{
+    costs, coverage, explains, network, reconfigured, shared_gpu, shortage, slowed, stalls, wire,
+    work,
+};
 use jiff::Timestamp;
 use ncclscope_findings::{CommId, Cost, Doubt, FindingClass, Help, RankLocation, SlowPart};
 use ncclscope_operations::human;
-use ncclscope_operations::stats::{count, median, to_f64, to_u64};
+use ncclscope_operations::stats::{count, to_f64, to_u64};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Maximum number of last arrivers in a report.
 const ARRIVERS: usize = 1000;
@@ -175,11 +180,8 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let replay = Replay::of(job, &clocks, &steps);
     let mut notes = job.notes.clone();
     notes.extend(coverage::notes(job, &clocks, &list));
-    let slow = match &replay {
-        Some(replay) if job.workers.len() > 1 => work::find(replay, &known, limits),
-        _ => Vec::new(),
-    };
-    let (mut findings, unjudged) = judge(job, &clocks, (slow, &list), limits, &mut notes);
+    let (slow, undecided) = work::find(replay.as_ref(), &known, limits);
+    let (mut findings, unjudged) = judge(job, (&clocks, &steps), (slow, &list), limits, &mut notes);
     let causes = replay.as_ref().map(|replay| {
         let repaired = costs::repair(replay, &mut findings);
         Causes::of(replay, &repaired, &findings)
@@ -190,16 +192,14 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     }
     let places = steps.list.iter().zip(0..).filter(|(step, _)| is_step(step));
     let places: Vec<usize> = places.map(|(_, place)| place).collect();
-    let last_arrivers = match job.is_kernel_timed {
-        true => arrivers(job, &last_arrivers(job, &clocks)),
-        false => Vec::new(),
-    };
+    let last_arrivers = arrivers(job, &clocks);
+    let undecided = undecided.into_iter().chain(unjudged.busiest.and_then(|link| link.text()));
     let report = SlowReport {
         schema: "ncclscope.stragglers/3",
         causes: Vec::new(),
         steps: rows(job, &causes, &list, &places),
         unjudged,
-        quiet: quiet(job, &clocks, (&known, list.len())),
+        quiet: quiet(job, &clocks, (&known, list.len())).into_iter().chain(undecided).collect(),
         findings: findings.into_iter().map(ncclscope_findings::Finding::from).collect(),
         usual_share: causes.usual_share,
         variation_share: causes.variation,
@@ -209,11 +209,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         workers: job.workers.len(),
         collectives: job.collectives.iter().filter(|c| c.parts.len() > 1).count(),
         batches: job.batches.iter().filter(|batch| !batch.partners.is_empty()).count(),
-        steps_from: match steps.source {
-            StepSource::Marked => "marks",
-            StepSource::Repeating => "repetition",
-            StepSource::Whole => "none",
-        },
+        steps_from: steps.source.name(),
         notes,
     };
     let late = places.iter().map(|&place| causes.late(place));
@@ -225,112 +221,69 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
 /// What is slow in these steps, and what could not be judged.
 fn judge(
     job: &Job,
-    clocks: &Clocks,
+    (clocks, all_steps): (&Clocks, &Steps),
     (mut findings, steps): (Vec<Finding>, &[Step]),
     limits: &Limits,
     notes: &mut Vec<String>,
 ) -> (Vec<Finding>, Unjudged) {
     let span = steps.iter().map(|step| step.duration).sum();
-    let samples = drift::samples(job, clocks);
+    let transfers = Transfers::of(job, all_steps);
+    let paths = NodePaths::of(&transfers, limits);
     let edges = wire::measured(job, clocks);
     let (links, unjudged_links) = network::find(job, (&edges, span), limits);
     let unjudged = Unjudged {
         links: unjudged_links.len(),
         busiest: busiest(job, &unjudged_links, span, limits),
-        node_communicators: drift::unjudged(job, &samples, limits),
+        node_communicators: paths.unjudged(),
         gpus: stalls::unjudged(job, limits),
     };
-    let links = own_links(links, &findings, notes);
-    let explained: BTreeSet<String> = links.iter().flat_map(|f| f.comm_texts.clone()).collect();
-    let mut drifts = drift::find(job, (clocks, samples), (&explained, span), limits);
-    for slowed in drifts.iter_mut().filter(|it| it.class == FindingClass::TransfersSlowed) {
-        slowed.most_lost_share = slowed.onset.and_then(|onset| longer_since(steps, onset));
-    }
-    findings.extend(own_links(links, &drifts, notes));
-    findings.extend(drifts);
-    let mut findings = without_effects(findings, stalls_and_shortages(job, steps, span, limits));
+    findings.extend(links);
+    findings.extend(slowed::find(&transfers, limits));
+    findings.extend(paths.find(limits));
+    findings.extend(reconfigured::find(job, clocks, limits));
+    findings.extend(stalls::find(job, span, limits));
+    findings.extend(shortage::find(job, limits));
+    date(job, steps.first(), &mut findings);
+    let (mut findings, explained) = explains::apply(findings);
+    notes.extend(explained);
     worst_first(&mut findings);
-    doubt_ends(&mut findings);
     notes.extend(shortage::doubt(job, limits, &mut findings));
     shared_gpu::doubt(job, &mut findings);
     coverage::doubt(job, &mut findings);
-    help(job, steps.first(), &mut findings);
+    help(job, &mut findings);
     (findings, unjudged)
 }
 
-/// Findings about GPUs that stall and processes that are short of processor time, whose proxy
-/// threads, which report data transfers, are late, too.
-fn stalls_and_shortages(job: &Job, steps: &[Step], span: f64, limits: &Limits) -> Vec<Finding> {
-    let short = shortage::find(job, limits);
-    let mut causes = stalls::find(job, (steps.len(), span), limits);
-    let is_short = |rank: &u32| short.iter().any(|finding| finding.root_ranks.contains(rank));
-    causes.retain(|finding| !finding.root_ranks.iter().any(is_short));
-    causes.extend(short);
-    causes
-}
-
-/// Removes findings that are only effects of these causes: such GPUs and processes are also late to
-/// the next operations, leave their links idle, and slow down the communicators inside their node.
-fn without_effects(mut findings: Vec<Finding>, causes: Vec<Finding>) -> Vec<Finding> {
-    let is_told = |rank: &u32| causes.iter().any(|finding| finding.root_ranks.contains(rank));
-    findings.retain(|finding| !finding.root_ranks.iter().any(is_told));
-    findings.splice(0..0, causes);
-    findings
-}
-
-/// The share of a step by which steps are longer since the onset, from the medians before and
-/// after; `None` if they are not, or if there are fewer than three steps on either side.
-fn longer_since(steps: &[Step], onset: Onset) -> Option<f64> {
-    let Onset::Job(onset) = onset else { return None };
-    let durations = |of: &dyn Fn(&&Step) -> bool| -> Vec<f64> {
-        steps.iter().filter(of).map(|step| step.duration).collect()
-    };
-    let mut before = durations(&|step| step.start + step.duration <= onset);
-    let mut after = durations(&|step| step.start >= onset);
-    if before.len().min(after.len()) < 3 {
-        return None;
-    }
-    let (before, after) = (median(&mut before)?, median(&mut after)?);
-    (after > before).then(|| 1.0 - before / after)
-}
-
-/// Sorts findings by cost; those without a known cost keep their order.
+/// Sorts findings by cost; those without a known cost keep their order, and those that a slow link
+/// may explain come last.
 fn worst_first(findings: &mut [Finding]) {
     let cost = |finding: &Finding| finding.lost_share.unwrap_or_default();
-    findings.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
+    let is_doubted = |finding: &Finding| {
+        finding.doubts.iter().any(|doubt| matches!(doubt, Doubt::SlowLinkThere(_)))
+    };
+    findings.sort_by(|a, b| is_doubted(a).cmp(&is_doubted(b)).then(cost(b).total_cmp(&cost(a))));
 }
 
-/// Lowers slow ranks to suspicions, and puts them last, if a slow link ends there that may cost as
-/// much: a rank that sends or receives slowly is late, too.
-fn doubt_ends(findings: &mut Vec<Finding>) {
-    let links: Vec<([u32; 2], f64)> =
-        findings.iter().filter_map(|of| of.edge.zip(of.most_lost_share)).collect();
-    let link = |of: &Finding| {
-        let is_cause = |(ends, cost): &&([u32; 2], f64)| {
-            ends.iter().any(|rank| of.root_ranks.contains(rank)) && of.lost_share <= Some(*cost)
-        };
-        let is_late = matches!(of.class, FindingClass::SlowRank | FindingClass::SlowLaunch);
-        links.iter().find(is_cause).filter(|_| is_late).map(|(ends, _)| *ends)
-    };
-    findings.sort_by_key(|of| link(of).is_some());
+/// Adds to each finding since when it is there, and whether that is the first step.
+fn date(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
+    let first_end = first.and_then(|step| real_ns(job, Onset::Job(step.start + step.duration)));
     for finding in findings {
-        finding.doubts.extend(link(finding).map(Doubt::SlowLinkThere));
+        let onset_ns = finding.onset.and_then(|onset| real_ns(job, onset));
+        finding.is_from_first_step =
+            onset_ns.zip(first_end).is_some_and(|(onset, first_end)| onset < first_end);
+        finding.help.since = onset_ns.and_then(in_words);
     }
 }
 
-/// Adds to each finding where its ranks run, since when, and the cost.
-fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
+/// Adds to each finding where its ranks run, and the cost.
+fn help(job: &Job, findings: &mut [Finding]) {
     let workers: BTreeMap<u32, &Worker> = job.workers.iter().map(|one| (one.rank, one)).collect();
     let place = |&rank: &u32| {
         let unknown = || RankLocation { rank, ..RankLocation::default() };
         workers.get(&rank).map_or_else(unknown, |worker| worker.place())
     };
     let gpus = count(job.workers.len());
-    let first_end = first.and_then(|step| real_ns(job, Onset::Job(step.start + step.duration)));
     for finding in findings {
-        let onset_ns = finding.onset.and_then(|onset| real_ns(job, onset));
-        finding.is_from_first_step =
-            onset_ns.zip(first_end).is_some_and(|(onset, first_end)| onset < first_end);
         finding.help.places = finding.root_ranks.iter().take(Help::MOST).map(place).collect();
         let most = finding.most_lost_share.and_then(|share| Cost::of(share.min(1.0), gpus));
         let lost = finding.lost_share.and_then(|share| Cost::of(share, gpus));
@@ -340,7 +293,6 @@ fn help(job: &Job, first: Option<&Step>, findings: &mut [Finding]) {
         let lost = lost.map(|cost| if is_absorbed { cost.at_most() } else { cost });
         finding.help.cost = lost.or_else(|| most.map(Cost::at_most));
         finding.comms = finding.comm_texts.iter().map(|text| job.comm_id(text)).collect();
-        finding.help.since = onset_ns.and_then(in_words);
     }
 }
 
@@ -356,37 +308,6 @@ fn real_ns(job: &Job, onset: Onset) -> Option<i128> {
 fn in_words(ns: i128) -> Option<String> {
     let time = Timestamp::from_nanosecond(ns).ok()?;
     Some(time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string())
-}
-
-/// Removes findings about slow links of a rank that is itself slow, or that is suspected because a
-/// communicator without network is slow, and adds notes: after a pause, a connection is slow on its
-/// own account, and such a rank sends after pauses. A link that may cost more is not an effect.
-fn own_links(links: Vec<Finding>, slow: &[Finding], notes: &mut Vec<String>) -> Vec<Finding> {
-    use FindingClass::{SlowLaunch, SlowNodePath, SlowRank};
-    let late = |of: &&Finding| matches!(of.class, SlowRank | SlowLaunch | SlowNodePath);
-    let cost = |of: &Finding| of.lost_share.or(of.most_lost_share);
-    let mut own = Vec::new();
-    for link in links {
-        let is_cause = |of: &&Finding| {
-            let is_sender = link.edge.is_some_and(|[src, _]| of.root_ranks.contains(&src));
-            is_sender && cost(of) >= cost(&link)
-        };
-        let cause = slow.iter().filter(late).find(is_cause);
-        let Some(([src, dst], cause)) = link.edge.zip(cause) else {
-            own.push(link);
-            continue;
-        };
-        let why = match cause.class {
-            SlowNodePath => "is in a slow communicator without network",
-            _ => "sends after pauses",
-        };
-        let factor = link.factor.unwrap_or(1.0);
-        notes.push(format!(
-            "the link from rank {src} to rank {dst} took {factor:.1} times as long as others: rank \
-             {src} {why}, which may be why"
-        ));
-    }
-    own
 }
 
 /// The steps; `places` are their places among all of the job, with those before the first step.
@@ -419,7 +340,8 @@ fn clock_row(job: &Job, clocks: &Clocks) -> ClockRow {
     }
 }
 
-fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
+/// The last arrivers; none without arrivals on the GPU.
+fn arrivers(job: &Job, clocks: &Clocks) -> Vec<ArriverRow> {
     let row = |last: &LastArriver| {
         let class = &job.classes[job.collectives[last.collective].class];
         ArriverRow {
@@ -430,6 +352,7 @@ fn arrivers(job: &Job, last: &[LastArriver]) -> Vec<ArriverRow> {
             late_ns: to_u64(last.late),
         }
     };
+    let last = if job.is_kernel_timed { last_arrivers(job, clocks) } else { Vec::new() };
     last.iter().take(ARRIVERS).map(row).collect()
 }
 

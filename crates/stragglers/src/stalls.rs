@@ -13,32 +13,37 @@ event shows this.
 use crate::finding::Finding;
 use crate::limits::Limits;
 use crate::model::{GpuStall, Job};
+use crate::time_blocks::{TimeBlocks, shares};
 use ncclscope_findings::{Evidence, FindingClass, SlowPart};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
-use ncclscope_statistics::median_of_others;
+use ncclscope_statistics::{Against, Blocks, compare_units, median_of_others};
 use std::collections::BTreeMap;
 
-/// Finds GPUs that held up a job of `span` ns and so many steps for more than the limit. In short
-/// runs with few steps, a single pause of a process on a busy machine can be as long.
-pub(crate) fn find(job: &Job, (steps, span): (usize, f64), limits: &Limits) -> Vec<Finding> {
-    if steps < limits.min_steps && span < limits.min_span_ns {
-        return Vec::new();
-    }
-    let mut slow: BTreeMap<usize, Vec<(&GpuStall, f64)>> = BTreeMap::new();
-    for stalls in comparable(job, limits) {
-        let mut all: Vec<f64> = stalls.iter().map(|stall| stall.ns).collect();
-        all.sort_unstable_by(f64::total_cmp);
-        for stall in stalls {
-            let usual = median_of_others(&all, stall.ns);
-            if stall.ns > limits.stall_factor * usual {
-                slow.entry(stall.worker).or_default().push((stall, usual));
+/// Finds GPUs that held up a job of `span` ns by more than others, in the one test
+/// ([`ncclscope_statistics`]). A single pause of a process on a busy machine is no such thing.
+pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {
+    let groups: Vec<Vec<&GpuStall>> = comparable(job, limits).collect();
+    let all: Vec<&TimeBlocks> = groups.iter().flatten().map(|stall| &stall.blocks).collect();
+    let mut blocks = Blocks::new(job.workers.len());
+    for row in shares(&all, span) {
+        let mut excess = vec![f64::NAN; job.workers.len()];
+        let mut shares = row.into_iter();
+        for stalls in &groups {
+            let of: Vec<f64> = shares.by_ref().take(stalls.len()).collect();
+            let mut sorted = of.clone();
+            sorted.sort_unstable_by(f64::total_cmp);
+            for (stall, share) in stalls.iter().zip(of) {
+                let known = Some(excess[stall.worker]).filter(|known| !known.is_nan());
+                let more = share - median_of_others(&sorted, share);
+                excess[stall.worker] = known.unwrap_or_default() + more;
             }
         }
+        blocks.push(excess);
     }
-    let lost = |of: &[(&GpuStall, f64)]| of.iter().map(|(s, usual)| s.ns - usual).sum::<f64>();
-    slow.retain(|_, of| span > 0.0 && lost(of) >= limits.min_stalled * span);
-    slow.iter().map(|(&worker, of)| finding(job, worker, of, lost(of) / span)).collect()
+    let answers = compare_units(&blocks, Against::Usual, &limits.test).into_iter().enumerate();
+    let slow = answers.filter(|(_, answer)| answer.is_slow());
+    slow.map(|(worker, answer)| finding(job, worker, &groups, answer.effect().mean)).collect()
 }
 
 /// A GPU is compared with others if its transfers show as much of what it did as this share of the
@@ -82,9 +87,19 @@ pub(crate) fn unjudged(job: &Job, limits: &Limits) -> usize {
     job.workers.len().saturating_sub(known.iter().filter(is_judged).count())
 }
 
-fn finding(job: &Job, worker: usize, of: &[(&GpuStall, f64)], lost: f64) -> Finding {
+/// The finding about the GPU of a worker, with the communicators in which it holds up more than
+/// others.
+fn finding(job: &Job, worker: usize, groups: &[Vec<&GpuStall>], lost: f64) -> Finding {
+    let own = |stalls: &Vec<&'_ GpuStall>| {
+        let own = *stalls.iter().find(|stall| stall.worker == worker)?;
+        let mut all: Vec<f64> = stalls.iter().map(|stall| stall.ns).collect();
+        all.sort_unstable_by(f64::total_cmp);
+        Some((own.clone(), median_of_others(&all, own.ns)))
+    };
+    let of: Vec<(GpuStall, f64)> =
+        groups.iter().filter_map(own).filter(|(stall, usual)| stall.ns > *usual).collect();
     let root = SlowPart::from(&job.workers[worker]);
-    let line = |(stall, usual): &(&GpuStall, f64)| {
+    let line = |(stall, usual): &(GpuStall, f64)| {
         let text = format!(
             "communicator {}: for {} of its kernels' time, data and a free buffer were there and \
              the GPU used neither; median of the others {}; {} transfers",
@@ -112,14 +127,22 @@ mod tests {
     use super::*;
     use crate::model::Worker;
 
-    fn stall(comm: &str, worker: usize, ns: f64) -> GpuStall {
-        let bytes = 118 << 20;
-        GpuStall { comm: comm.into(), worker, transfers: 118, bytes, ns, shown: bytes }
+    /// A GPU that holds up transfers for `ns` in all, at so many times of a second.
+    fn at_times(comm: &str, worker: usize, ns: f64, times: u32) -> GpuStall {
+        let (bytes, mut blocks) = (118 << 20, TimeBlocks::default());
+        for at in 0..u64::from(times) {
+            blocks.add(1, ns / f64::from(times), (2 * at + 1) * 500_000_000 / u64::from(times));
+        }
+        GpuStall { comm: comm.into(), worker, transfers: 118, bytes, ns, blocks, shown: bytes }
     }
 
-    /// The ranks of the findings in a run of so many steps and ns.
-    fn found(job: &Job, run: (usize, f64)) -> Vec<u32> {
-        let all = find(job, run, &Limits::default());
+    fn stall(comm: &str, worker: usize, ns: f64) -> GpuStall {
+        at_times(comm, worker, ns, 50)
+    }
+
+    /// The ranks of the findings in a run of a second.
+    fn found(job: &Job) -> Vec<u32> {
+        let all = find(job, 1e9, &Limits::default());
         all.into_iter().flat_map(|finding| finding.root_ranks).collect()
     }
 
@@ -153,7 +176,7 @@ mod tests {
                 .collect(),
             ..Job::default()
         };
-        let found = |both: &[(usize, f64)]| found(&job(both), (20, 1e9));
+        let found = |both: &[(usize, f64)]| found(&job(both));
         assert_eq!(found(&[(2, 4e7)]), [0; 0]);
         assert_eq!(found(&[(2, 4e7), (4, 4e7)]), [0; 0]);
         assert_eq!(found(&[(2, 4e7), (4, 4e8)]), [4]);
@@ -173,26 +196,24 @@ mod tests {
                 .collect(),
             ..Job::default()
         };
-        let found = |rings: &[(usize, f64)]| found(&job(rings), (20, 1e9));
+        let found = |rings: &[(usize, f64)]| found(&job(rings));
         assert_eq!(found(&[(3, 4e7)]), [0; 0]);
         assert_eq!(found(&[(3, 4e7), (4, 4e8)]), [4]);
         assert_eq!(unjudged(&job(&[(3, 4e7), (4, 4e7)]), &Limits::default()), 3);
     }
 
+    /// The figures of a healthy job on a busy machine: one pause.
     #[test]
-    fn a_few_steps_of_a_short_run_show_no_slow_gpu() {
-        let stall = |worker, ns| stall("c", worker, ns);
-        let job = Job {
-            workers: (0..2).map(|rank| Worker::new(rank, "")).collect(),
-            stalls: vec![stall(0, 8.4e6), stall(1, 41.4e6)],
-            ..Job::default()
+    fn a_pause_is_no_slow_gpu() {
+        let found = |ns, times| {
+            let job = Job {
+                workers: (0..2).map(|rank| Worker::new(rank, "")).collect(),
+                stalls: vec![at_times("c", 0, 8.4e6, 1), at_times("c", 1, ns, times)],
+                ..Job::default()
+            };
+            found(&job)
         };
-        let found = |steps, span| found(&job, (steps, span));
-        // The figures of a healthy job on a busy machine.
-        assert_eq!(found(1, 832e6), [0; 0]);
-        assert_eq!(found(10, 832e6), [1]);
-        let job = Job { stalls: vec![stall(0, 84e6), stall(1, 414e6)], ..job };
-        let all = find(&job, (1, 11e9), &Limits::default());
-        assert_eq!(all.len(), 1, "without steps, a long run tells");
+        assert_eq!(found(41.4e6, 1), [0; 0]);
+        assert_eq!(found(82.8e6, 50), [1]);
     }
 }

@@ -66,6 +66,18 @@ pub enum StepSource {
     Whole,
 }
 
+impl StepSource {
+    /// The source in JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            StepSource::Marked => "marks",
+            StepSource::Repeating => "repetition",
+            StepSource::Whole => "none",
+        }
+    }
+}
+
 /// The steps of a job.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Steps {

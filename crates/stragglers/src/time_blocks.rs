@@ -8,7 +8,7 @@ blocks have the same width, which doubles whenever there are too many.
 */
 
 use crate::onset::Onset;
-use ncclscope_operations::stats::to_f64;
+use ncclscope_operations::stats::{count, to_f64, to_u64};
 use std::collections::BTreeMap;
 
 /// Maximum number of blocks.
@@ -146,6 +146,30 @@ pub(crate) fn excesses(all: &[TimeBlocks], usual: f64) -> impl Iterator<Item = V
     blocks.into_values()
 }
 
+/// What part of each block of time these took, in a run of `span` ns that has at most [`MOST`]
+/// blocks; block by block, with the blocks in which none took any.
+pub(crate) fn shares(all: &[&TimeBlocks], span: f64) -> Vec<Vec<f64>> {
+    let widest = all.iter().map(|of| of.width).max().unwrap_or(NARROWEST);
+    let enough = (span.max(1.0) / count(MOST)).log2().ceil();
+    let width = widest.max(u32::try_from(to_u64(enough)).unwrap_or(widest));
+    let number = |of: &TimeBlocks, block: &TimeBlock| block.number >> (width - of.width);
+    let numbers = all.iter().flat_map(|of| of.blocks.iter().map(|block| number(of, block)));
+    let first = numbers.min().unwrap_or_default();
+    let blocks = to_u64((span / to_f64(1 << width)).ceil());
+    let mut rows = vec![vec![0.0; all.len()]; usize::try_from(blocks).unwrap_or_default()];
+    for (at, of) in all.iter().enumerate() {
+        for block in &of.blocks {
+            let place = usize::try_from(number(of, block) - first).unwrap_or(usize::MAX);
+            // The run may begin within a block.
+            let place = place.min(rows.len().saturating_sub(1));
+            rows.iter_mut().skip(place).take(1).for_each(|row| {
+                row[at] += block.wire_ns / to_f64(1 << width);
+            });
+        }
+    }
+    rows
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +195,22 @@ mod tests {
         let width = 1 << blocks.width;
         assert!((5_000_000_000 - width..=5_000_000_000 + width).contains(&since), "{since}");
         assert_eq!((blocks.since(0.5), blocks.since(2.0)), (Some(0), None));
+    }
+
+    #[test]
+    fn shares_are_those_of_the_run() {
+        let of = |times: &[u64]| {
+            let mut blocks = TimeBlocks::default();
+            times.iter().for_each(|&at| blocks.add(1, 2e6, at * 1_000_000));
+            blocks
+        };
+        let (one, other) = (of(&[3_000, 3_100, 12_900]), of(&[]));
+        let rows = shares(&[&one, &other], 1e10);
+        assert!((MOST / 2..=MOST).contains(&rows.len()), "{}", rows.len());
+        let mean = rows.iter().map(|row| row[0]).sum::<f64>() / count(rows.len());
+        assert!((mean - 6e6 / 1e10).abs() < 1e-4 && rows.iter().all(|row| row[1] == 0.0));
+        assert_eq!(rows.iter().filter(|row| row[0] > 0.0).count(), 2);
+        assert_eq!(shares(&[&other], 0.0).len(), 0);
     }
 
     #[test]

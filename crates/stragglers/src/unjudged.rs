@@ -23,6 +23,9 @@ pub struct Unjudged {
     pub gpus: usize,
 }
 
+/// A link that is on the wire for less than this part of the steps is not said to be unjudged.
+const BUSY: f64 = 0.25;
+
 /// A link that is on the wire for long.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BusyLink {
@@ -35,6 +38,21 @@ pub struct BusyLink {
     pub step_share: f64,
     /// Its bandwidth on the wire, GB/s.
     pub transfer_gbs: f64,
+}
+
+impl BusyLink {
+    /// How much of a step the link takes, if that is much.
+    pub(crate) fn text(&self) -> Option<String> {
+        let BusyLink { src, dst, step_share, transfer_gbs } = *self;
+        (step_share >= BUSY).then(|| {
+            format!(
+                "rank {src} to {dst} is on the wire for {:.0} % of a step, at {} GB/s; too few \
+                 links are like it to judge that: compare it with a run known to be good",
+                100.0 * step_share.min(1.0),
+                human::three(transfer_gbs)
+            )
+        })
+    }
 }
 
 impl Unjudged {

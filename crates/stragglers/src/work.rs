@@ -19,9 +19,10 @@ use crate::replay::Replay;
 use crate::steps::Step;
 use ncclscope_delays::{Unit, Work};
 use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
+use ncclscope_operations::human;
 use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::{lower_median, median, to_f64};
-use ncclscope_statistics::{Against, Answer, Blocks, Effect, compare_units};
+use ncclscope_statistics::{Against, Answer, Blocks, Effect, Limits as Test, Needs, compare_units};
 use std::collections::BTreeSet;
 
 /// Maximum number of candidates of each level that are replayed: a bound on the time, as designed
@@ -54,6 +55,8 @@ struct Candidate {
     steps: Vec<(f64, f64)>,
     /// All members of its operations were recorded.
     is_whole: bool,
+    /// The ranks that it is compared with do the same in a step.
+    has_peers: bool,
 }
 
 /// Units of one kind, with what they cost in each step.
@@ -65,16 +68,68 @@ struct Level {
     steps: Vec<Step>,
 }
 
-/// Finds the slow groups of workers; `known` is how well the work of each is known, by step.
-pub(crate) fn find(replay: &Replay<'_>, known: &[Vec<Known>], limits: &Limits) -> Vec<Finding> {
+/// Finds the slow groups of workers; `known` is how well the work of each is known, by step. Also
+/// returns one sentence about each worker that may be slow or not, and whose repair would gain what
+/// matters.
+pub(crate) fn find(
+    replay: Option<&Replay<'_>>,
+    known: &[Vec<Known>],
+    limits: &Limits,
+) -> (Vec<Finding>, Vec<String>) {
+    let Some(replay) = replay.filter(|replay| replay.job.workers.len() > 1) else {
+        return (Vec::new(), Vec::new());
+    };
     let compared = Compared::of(replay, known);
-    let levels = compared.levels().into_iter();
-    let candidates = levels.flat_map(|level| compared.slow(&level, limits));
-    let explained = explain(replay, candidates.collect(), limits);
+    let (mut candidates, mut undecided) = (Vec::new(), Vec::new());
+    for level in compared.levels() {
+        let (slow, unknown) = compared.slow(&level, limits);
+        candidates.extend(slow);
+        undecided.extend(unknown);
+    }
+    let explained = explain(replay, candidates, limits);
+    let undecided = still_costly(replay, &explained, undecided, limits);
     let mut findings: Vec<Finding> =
         explained.iter().map(|of| finding(replay, of, limits)).collect();
     host_bound(replay.job, &mut findings);
-    findings
+    (findings, undecided)
+}
+
+/// What may be slow although chance explains it, and would gain what matters if it was repaired
+/// after the findings.
+fn still_costly(
+    replay: &Replay<'_>,
+    found: &[Candidate],
+    undecided: Vec<(Candidate, Needs)>,
+    limits: &Limits,
+) -> Vec<String> {
+    let usual = replay.graph.weights().to_vec();
+    let mut repairs = Repairs { replay, weights: usual };
+    let whole = repairs.mean(&[]);
+    repairs.weights = repairs.with(&found.iter().collect::<Vec<_>>());
+    let mean = repairs.mean(&[]);
+    let costly = |(one, needs): &(Candidate, Needs)| {
+        let gain = (mean - repairs.mean(&[one])) / whole;
+        let why = match needs {
+            Needs::Stalls(_) => format!("in {}, which may be chance", stalls(one.effect.stalls)),
+            Needs::Blocks(more) => format!(
+                "which may be chance in {}: {more} more would show it",
+                human::count(one.effect.blocks, "step")
+            ),
+            Needs::Peers(_) => "and it has too few peers to know what is usual".into(),
+            Needs::Another => "and healthy ranks may differ by as much".into(),
+        };
+        let name = one.group.root.name();
+        let text = format!(
+            "whether {name} is slow is not said: it costs {:.1} % of a step, {why}",
+            100.0 * gain
+        );
+        (gain >= limits.test.least_cost).then_some(text)
+    };
+    undecided.iter().filter_map(costly).collect()
+}
+
+fn stalls(number: u32) -> String {
+    human::count(usize::try_from(number).unwrap_or(usize::MAX), "stall")
 }
 
 /// What the steps show of the workers' own work.
@@ -84,6 +139,8 @@ struct Compared<'a> {
     first: usize,
     work: &'a Work,
     known: &'a [Vec<Known>],
+    /// Mean duration of a step, ns.
+    mean: f64,
     /// How well the work of each worker must be known in a step that counts.
     needed: Vec<Known>,
 }
@@ -102,16 +159,17 @@ impl Compared<'_> {
             first: replay.first,
             work: &replay.work,
             known,
+            mean: replay.mean(replay.graph.weights()),
             needed: needed.collect(),
         }
     }
 
     /// By how much a worker works longer than its peers in a step, or how long it works, as a share
-    /// of the step; NaN if that is not known.
+    /// of a step; NaN if that is not known.
     fn share(&self, worker: usize, step: usize, of: impl Fn(&Work, usize, usize) -> f64) -> f64 {
         let is_known = self.known[step][worker] >= self.needed[worker];
         match is_known && !self.job.gappy.contains(&worker) {
-            true => of(self.work, worker, step) / self.steps[step].duration,
+            true => of(self.work, worker, step) / self.mean,
             false => f64::NAN,
         }
     }
@@ -164,28 +222,54 @@ impl Compared<'_> {
         Level { groups, against, blocks, steps }
     }
 
-    /// The units of a level that are slow, worst first.
-    fn slow(&self, level: &Level, limits: &Limits) -> Vec<Candidate> {
-        let answers = compare_units(&level.blocks, level.against, &limits.test);
-        let mut slow: Vec<(usize, Effect)> = answers
-            .into_iter()
-            .enumerate()
-            .filter_map(|(at, answer)| match answer {
-                Answer::Slow(effect) => Some((at, effect)),
-                Answer::NotSlow(_) | Answer::CannotTell(..) => None,
-            })
-            .collect();
+    /// The units of a level that are slow, or became slow, and those that cost what matters and may
+    /// do so by chance; worst first.
+    fn slow(&self, level: &Level, limits: &Limits) -> (Vec<Candidate>, Vec<(Candidate, Needs)>) {
+        // Two questions about each unit.
+        let test = Test { slow_p: limits.test.slow_p / 2.0, ..limits.test };
+        let all = compare_units(&level.blocks, level.against, &test);
+        let since = compare_units(&level.excess(), Against::Past, &test);
+        let (mut slow, mut undecided) = (Vec::new(), Vec::new());
+        for (at, answers) in all.into_iter().zip(since).enumerate() {
+            match answers {
+                (Answer::Slow(effect), _) | (_, Answer::Slow(effect)) => slow.push((at, effect)),
+                (Answer::CannotTell(effect, needs), _) if effect.mean >= test.least_cost => {
+                    undecided.push(((at, effect), needs));
+                }
+                _ => {}
+            }
+        }
         slow.sort_by(|a, b| b.1.mean.total_cmp(&a.1.mean));
         slow.truncate(REPLAYED);
-        let candidate = |(at, effect): (usize, Effect)| {
-            let group = level.groups[at].clone();
-            let is_whole = group.workers.iter().all(|&of| self.needed[of] == Known::Whole);
-            let excess = level.blocks.excess(at, level.against);
-            let starts = level.steps.iter().map(|step| step.start);
-            let steps = starts.zip(excess).filter(|(_, excess)| !excess.is_nan()).collect();
-            Candidate { group, effect, steps, is_whole }
-        };
-        slow.into_iter().map(candidate).collect()
+        undecided.sort_by(|a, b| b.0.1.mean.total_cmp(&a.0.1.mean));
+        undecided.truncate(REPLAYED);
+        let undecided = undecided.into_iter().map(|(of, needs)| (self.candidate(level, of), needs));
+        let undecided = undecided.collect();
+        (slow.into_iter().map(|of| self.candidate(level, of)).collect(), undecided)
+    }
+
+    fn candidate(&self, level: &Level, (at, effect): (usize, Effect)) -> Candidate {
+        let group = level.groups[at].clone();
+        let is_whole = group.workers.iter().all(|&of| self.needed[of] == Known::Whole);
+        let excess = level.blocks.excess(at, level.against);
+        let starts = level.steps.iter().map(|step| step.start);
+        let steps = starts.zip(excess).filter(|(_, excess)| !excess.is_nan()).collect();
+        let has_peers = level.against == Against::Usual
+            && group.workers.iter().all(|&of| self.work.has_peers(of));
+        Candidate { group, effect, steps, is_whole, has_peers }
+    }
+}
+
+impl Level {
+    /// What each unit costs more than its peers.
+    fn excess(&self) -> Blocks {
+        let excess = (0..self.groups.len()).map(|at| self.blocks.excess(at, self.against));
+        let excess: Vec<Vec<f64>> = excess.collect();
+        let mut blocks = Blocks::new(self.groups.len());
+        for block in 0..self.blocks.len() {
+            blocks.push(excess.iter().map(|of| of[block]));
+        }
+        blocks
     }
 }
 
@@ -283,7 +367,7 @@ fn without_members(candidates: Vec<Candidate>) -> Vec<Candidate> {
 }
 
 fn finding(replay: &Replay<'_>, of: &Candidate, limits: &Limits) -> Finding {
-    let Candidate { group, effect, steps, is_whole } = of;
+    let Candidate { group, effect, steps, is_whole, has_peers } = of;
     let slow: Vec<(f64, bool)> =
         steps.iter().map(|(start, excess)| (*start, *excess >= limits.test.least_cost)).collect();
     let hits = slow.iter().filter(|(_, is_slow)| *is_slow).count();
@@ -295,15 +379,20 @@ fn finding(replay: &Replay<'_>, of: &Candidate, limits: &Limits) -> Finding {
     let onset = onset.map(|onset| if is_first(&onset) { begin } else { onset });
     let line = |text: String| Evidence::about(FindingClass::SlowRank, text);
     let [low, high] = effect.interval;
+    let more = match effect.peers {
+        0 => format!(", more than in the {} before", human::count(effect.since, "step")),
+        _ => String::new(),
+    };
     let text = format!(
-        "its own work exceeds that of its peers by {:.1} % of a step ({:.1} to {:.1} %), and in \
-         {hits} of {} steps by more than {:.0} %",
+        "its own work exceeds that of its peers by {:.1} % of a step{more} ({:.1} to {:.1} %), and \
+         in {hits} of {} steps by more than {:.0} %",
         100.0 * effect.mean,
         100.0 * low,
         100.0 * high,
         steps.len(),
         100.0 * limits.test.least_cost,
     );
+    let doubts = [(Doubt::PeerNotRecorded, !is_whole), (Doubt::OtherPrograms, !has_peers)];
     let figures = [
         ("excess_share", effect.mean),
         ("excess_share_from", low),
@@ -314,7 +403,7 @@ fn finding(replay: &Replay<'_>, of: &Candidate, limits: &Limits) -> Finding {
     ];
     Finding {
         title: format!("{} is slow, and the other ranks wait for it", group.root.name()),
-        doubts: if *is_whole { Vec::new() } else { vec![Doubt::PeerNotRecorded] },
+        doubts: doubts.into_iter().filter(|(_, is_there)| *is_there).map(|(of, _)| of).collect(),
         root: Some(group.root),
         root_ranks: group.workers.iter().map(|&at| replay.job.workers[at].rank).collect(),
         lost_share: Some(effect.mean),

@@ -2,6 +2,7 @@
 //! The times in which a rank's receives and sends both waited for its own GPU.
 
 use super::comm_id::CommKey;
+use crate::time_blocks::TimeBlocks;
 use ncclscope_operations::hash::Map;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_operations::steps::StepExt;
@@ -39,7 +40,7 @@ impl Channel {
 }
 
 /// The waits of a rank's channels in a communicator.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct GpuWaitSum {
     /// Its transfers.
     pub(super) transfers: u64,
@@ -47,6 +48,8 @@ pub(super) struct GpuWaitSum {
     pub(super) bytes: u64,
     /// For how long both directions waited at the same time, ns (mean of its channels).
     pub(super) ns: f64,
+    /// The same by blocks of time.
+    pub(super) blocks: TimeBlocks,
     /// Twice the bytes of the lesser direction of channels on which an operation both received and
     /// sent.
     pub(super) shown: u64,
@@ -91,24 +94,28 @@ impl GpuWaits {
 
     /// The sums of each rank with network transfers in a communicator.
     pub(super) fn sums(mut self) -> BTreeMap<(CommKey, i32), GpuWaitSum> {
-        let mut sums: BTreeMap<(CommKey, i32), (GpuWaitSum, u64)> = BTreeMap::new();
+        let mut channels: BTreeMap<(CommKey, i32), u64> = BTreeMap::new();
+        for (comm, rank, _) in self.numbers.keys() {
+            *channels.entry((*comm, *rank)).or_default() += 1;
+        }
+        let mut sums: BTreeMap<(CommKey, i32), GpuWaitSum> = BTreeMap::new();
         for ((comm, rank, _), number) in self.numbers {
             let channel = std::mem::take(&mut self.channels[number]);
-            let (sum, channels) = sums.entry((comm, rank)).or_default();
+            let sum = sums.entry((comm, rank)).or_default();
             sum.transfers += channel.transfers;
             let bytes = channel.received.saturating_add(channel.sent);
             sum.bytes = sum.bytes.saturating_add(bytes);
             let lesser = channel.received.min(channel.sent);
             let shown = if channel.has_both { lesser.saturating_mul(2) } else { 0 };
             sum.shown = sum.shown.saturating_add(shown);
-            sum.ns += to_f64(common(channel.receives, channel.sends));
-            *channels += 1;
+            for (from, to) in common(channel.receives, channel.sends) {
+                let [from, to] = [from, to].map(|ns| u64::try_from(ns).unwrap_or_default());
+                let ns = to_f64(to - from) / to_f64(channels[&(comm, rank)]);
+                sum.ns += ns;
+                sum.blocks.add(1, ns, to);
+            }
         }
-        let mean = |(sum, channels): (GpuWaitSum, u64)| GpuWaitSum {
-            ns: sum.ns / to_f64(channels),
-            ..sum
-        };
-        sums.into_iter().map(|(key, sum)| (key, mean(sum))).collect()
+        sums
     }
 }
 
@@ -118,16 +125,16 @@ pub(super) fn waited(step: &Step, is_send: bool) -> Option<(u64, u64)> {
     if is_send { first.zip(second) } else { third.map(|at| (at, step.end_ticks())) }
 }
 
-/// Total time in which a span of `a` and one of `b` overlap.
-fn common(a: Vec<Span>, b: Vec<Span>) -> u64 {
+/// The spans in which one of `a` and one of `b` overlap.
+fn common(a: Vec<Span>, b: Vec<Span>) -> Vec<Span> {
     let (a, b) = (union(a), union(b));
-    let (mut i, mut j, mut sum) = (0, 0, 0);
+    let (mut i, mut j, mut all) = (0, 0, Vec::new());
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        let both = x.1.min(y.1).saturating_sub(x.0.max(y.0));
-        sum += u64::try_from(both).unwrap_or(0);
+        let (from, to) = (x.0.max(y.0), x.1.min(y.1));
+        all.extend((from < to).then_some((from, to)));
         if x.1 <= y.1 { i += 1 } else { j += 1 }
     }
-    sum
+    all
 }
 
 /// The union of the spans, sorted and without overlap.
@@ -151,8 +158,8 @@ mod tests {
     fn time_counts_once_and_only_where_both_wait() {
         let receives = vec![(30, 50), (0, 10), (5, 20)];
         let sends = vec![(15, 40), (18, 19), (60, 70)];
-        assert_eq!(common(receives, sends), 5 + 10);
-        assert_eq!(common(vec![(0, 10)], vec![]), 0);
+        assert_eq!(common(receives, sends), [(15, 20), (30, 40)]);
+        assert_eq!(common(vec![(0, 10)], vec![]), []);
     }
 
     #[test]

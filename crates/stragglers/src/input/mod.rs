@@ -13,6 +13,7 @@ use std::path::Path;
 mod both_ends;
 mod collectives;
 mod comm_id;
+mod first_records;
 mod footer;
 mod gpu_waits;
 pub mod inspector;

@@ -12,6 +12,7 @@ enqueueing and of the last network step.
 use super::both_ends::Samples;
 use super::collectives::{CollId, Collectives, Kind, OwnCollectives, OwnPart, PlacedPart};
 use super::comm_id::{CommKey, LinkId, comm_id};
+use super::first_records::LatestFirst;
 use super::gpu_waits::{GpuWaitSum, Span};
 use super::link_times::{LinkTimes, Traffic};
 use super::network::Network;
@@ -31,7 +32,6 @@ use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use ncclscope_operations::{Completion, Event, EventId, Operation, Timeline, Timing};
-use ncclscope_trace::handle::LANES;
 use ncclscope_trace::{Comm, EventKind, MarkKind, Record, Recording, StrId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -588,14 +588,16 @@ impl Adding<'_> {
         kernels: &[Option<Span>],
     ) {
         self.part.samples = network.samples();
-        if self.part.is_partial || is_lossy(recording, &[EventKind::ProxyStep]) {
+        let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
+        if self.part.is_partial || is_damaged || is_lossy(recording, &[EventKind::ProxyStep]) {
             self.part.samples.without_p2p();
         }
         for ((comm, rank), sum) in network.gpu_waits(kernels).sums() {
             let worker = self.plan.members.get(&(comm, rank)).copied();
             let comm = self.plan.names.get(&comm).cloned().unwrap_or_default();
-            let GpuWaitSum { transfers, bytes, ns, shown } = sum;
-            let stall = worker.map(|worker| GpuStall { comm, worker, transfers, bytes, ns, shown });
+            let GpuWaitSum { transfers, bytes, ns, blocks, shown } = sum;
+            let stall =
+                worker.map(|worker| GpuStall { comm, worker, transfers, bytes, ns, blocks, shown });
             self.part.job.stalls.extend(stall);
         }
         let min_samples = Limits::default().min_samples;
@@ -771,29 +773,6 @@ fn by_index<T>(classes: BTreeMap<T, usize>) -> Vec<T> {
     let mut classes: Vec<(T, usize)> = classes.into_iter().collect();
     classes.sort_unstable_by_key(|(_, at)| *at);
     classes.into_iter().map(|(class, _)| class).collect()
-}
-
-/// The first record of each lane, in ticks, found while reading.
-#[derive(Debug)]
-struct LatestFirst([Option<u64>; LANES]);
-
-impl Default for LatestFirst {
-    fn default() -> LatestFirst {
-        LatestFirst([None; LANES])
-    }
-}
-
-impl LatestFirst {
-    fn add(&mut self, lane: usize, record: &Record) {
-        if let Some(first @ None) = self.0.get_mut(lane) {
-            *first = Some(record.ticks());
-        }
-    }
-
-    /// The latest of them.
-    fn ticks(&self) -> Option<u64> {
-        self.0.iter().copied().max().flatten()
-    }
 }
 
 fn signed(ns: u64) -> i64 {

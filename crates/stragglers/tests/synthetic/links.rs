@@ -136,14 +136,14 @@ fn short_run(factor: f64) -> Job {
 }
 
 #[test]
-fn few_transfers_that_became_far_slower_are_a_suspicion() {
+fn a_short_run_shows_that_transfers_became_slower() {
     let of = |factor| found(&analyze(&short_run(factor), &Limits::default()));
-    assert_eq!(of(6.0), [(FindingClass::TransfersSlowed, vec![], Confidence::Suspect)]);
-    assert_eq!(of(1.3), []);
+    assert_eq!(of(6.0), [(FindingClass::TransfersSlowed, vec![], Confidence::Confirmed)]);
+    assert_eq!(of(1.1), [], "1 % of a step does not matter");
 }
 
-/// Some steps of 20 ms of 64 pairs of ranks with one collective each. It takes 1 ms, and twice as
-/// long in the last half of the steps in the first `slow` pairs.
+/// Some steps of 20 ms of 64 pairs of ranks with one collective each. It takes from 1 to 1.5 ms by
+/// chance, and 1 ms longer in the last half of the steps in the first `slow` pairs.
 fn pairs_of_ranks(slow: usize, steps: u32) -> Job {
     let workers = (0..128).map(|rank| Worker::new(rank, format!("node{rank}"))).collect();
     let shapes = vec![String::new()];
@@ -154,24 +154,26 @@ fn pairs_of_ranks(slow: usize, steps: u32) -> Job {
         job.classes.push(CollectiveClass { comm, func, bytes: Some(1 << 25), members: 2 });
         for step in 0..steps {
             let start = 2e7 * f64::from(step);
-            let end = start + if step >= steps / 2 && pair < slow { 2e6 } else { 1e6 };
+            let chance = (97 * u32::try_from(pair).unwrap() + step).wrapping_mul(0x9e37_79b1) >> 22;
+            let longer = if step >= steps / 2 && pair < slow { 1e6 } else { 0.0 };
+            let end = start + 1e6 + 500.0 * f64::from(chance) + longer;
             job.collectives.push(together(pair, step, [2 * pair, 2 * pair + 1], [start, end]));
         }
     }
     job
 }
 
-/// By chance: in a healthy job of 8,192 ranks whose computing times vary by 15 %, 16 of 32
-/// communicators were slower in the last three steps than in the first three.
+/// In a healthy job of 8,192 ranks whose computing times vary by 15 %, 16 of 32 communicators were
+/// slower in the last three steps than in the first three.
 #[test]
-fn a_few_of_many_communicators_with_few_collectives_are_no_slower_network() {
+fn chance_in_many_communicators_is_no_slower_network() {
     let of = |slow, steps| found(&analyze(&pairs_of_ranks(slow, steps), &Limits::default()));
-    assert_eq!(of(4, 18), []);
-    assert_eq!(of(32, 18), []);
+    for steps in [6, 18, 60] {
+        assert_eq!(of(0, steps), [], "{steps}");
+    }
     let slower = [(FindingClass::TransfersSlowed, vec![], Confidence::Confirmed)];
     assert_eq!(of(64, 18), slower);
     assert_eq!(of(60, 18), slower);
-    // In many steps it is no chance.
     assert_eq!(of(4, 60), slower);
 }
 
