@@ -13,13 +13,26 @@ use ncclscope_trace::{Comm, Vendor};
 pub enum Drift {
     /// No known cause.
     Never,
-    /// Broadcasts from several roots in one group (an uneven AllGather of PyTorch): the kernels
-    /// count them (`profiler()` of `src/device/common.h`), and the host does not
+    /// A rank's send to itself from another buffer (an `all_to_all` of PyTorch): the kernels count
+    /// it (`profiler()` of `src/device/common.h`), and the host, which counts operations of the
+    /// proxy, does not (`nProxyOps` in `addP2pToPlan` of `src/enqueue.cc`).
+    SelfSend,
+    /// Sends of a rank to itself, as for [`Drift::SelfSend`]. Broadcasts from several roots in one
+    /// group (an uneven AllGather of PyTorch): the kernels count them, and the host does not
     /// (`src/scheduler/allgatherv_sched.cc@v2.30.7-1`).
     GroupedRoots,
     /// Any Broadcast: from 2.31 on the host counts only what it profiles
     /// (`ncclProfilerPostPlanWork` of `src/plugin/profiler.cc@v2.31.2-1`, NVIDIA/nccl#2368).
+    /// These are all sends and receives, also of a rank to itself.
     Broadcast,
+}
+
+impl Drift {
+    /// Whether a rank's send to itself makes the counts differ.
+    #[must_use]
+    pub const fn has_self_sends(self) -> bool {
+        matches!(self, Drift::SelfSend | Drift::GroupedRoots)
+    }
 }
 
 /// What kernel channel events add to a CUDA graph of ranks on one node, as `cargo xtask
@@ -65,9 +78,10 @@ const NCCL: [Release; 7] = [
     Release {
         from: 22_600,
         by_default: true,
-        drift: Drift::Never,
+        drift: Drift::SelfSend,
         in_graphs: InGraphs::Polls,
-        reason: "they show when kernels ran",
+        reason: "they show when kernels ran, until a rank sends to itself (an all_to_all of \
+                 PyTorch): then NCCL 2.26 to 2.30 report one kernel's times for another",
     },
     Release {
         from: 22_900,
@@ -111,13 +125,20 @@ const NCCL: [Release; 7] = [
 
 /// None was tried on a GPU; what they take over from NCCL was read in ROCm/rocm-systems
 /// (`projects/rccl`).
-const RCCL: [Release; 3] = [
+const RCCL: [Release; 4] = [
     Release {
         from: 0,
         by_default: true,
         drift: Drift::Never,
         in_graphs: InGraphs::Untried,
         reason: "they show when kernels ran; before 2.27 not checked",
+    },
+    Release {
+        from: 22_700,
+        by_default: true,
+        drift: Drift::SelfSend,
+        in_graphs: InGraphs::Untried,
+        reason: "they show when kernels ran, until a rank sends to itself; not tried",
     },
     Release {
         from: 22_900,
@@ -196,7 +217,10 @@ mod tests {
         assert!(on.iter().all(|&version| of_release(version).by_default));
         let off = [22_900, 22_907, 23_002, 23_003, 23_004, 23_007, 23_100, 23_102, 23_203, 23_300];
         assert!(off.iter().all(|&version| !of_release(version).by_default));
-        assert_eq!(of_release(22_809).drift, Drift::Never);
+        assert_eq!([0, 22_505].map(|version| of_release(version).drift), [Drift::Never; 2]);
+        let sends = [22_605, 22_707, 22_809, 22_907, 23_007];
+        assert!(sends.iter().all(|&version| of_release(version).drift.has_self_sends()));
+        assert!(!of_release(23_100).drift.has_self_sends());
         assert_eq!(of_release(23_007).drift, Drift::GroupedRoots);
         assert_eq!(of_release(23_203).drift, Drift::Broadcast);
         assert!(markdown().contains("| 2.30.3 | off | NCCL 2.30.3 may crash"));

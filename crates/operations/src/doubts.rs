@@ -47,7 +47,7 @@ pub(crate) struct Doubts {
 #[derive(Debug, Default)]
 struct CommDoubts {
     /// Whether the NCCL release may drift ([`Drift`]), perhaps because of calls that are not
-    /// recorded.
+    /// recorded. Sends of a rank to itself do not count: jobs that have them repeat them.
     may_drift: bool,
     /// Start of the drift, in ticks: kernel times from then on are not used.
     since: Option<u64>,
@@ -75,7 +75,7 @@ impl Doubts {
         ends.for_each(|mark| drifts.off(mark.ticks));
         recording.comms().iter().for_each(|comm| drifts.comm(comm));
         let comms = recording.comms().iter().map(|comm| CommDoubts {
-            may_drift: of_comm(comm).drift != Drift::Never,
+            may_drift: !matches!(of_comm(comm).drift, Drift::Never | Drift::SelfSend),
             starts: ClockFit::of_one_line(),
             ..CommDoubts::default()
         });
@@ -123,8 +123,8 @@ impl Doubts {
             }
             if let Detail::CollApi(call) = event.start.detail {
                 self.drifts.string(call.func, timeline.string(call.func));
-                self.drifts.call(&event.start, &call);
             }
+            self.drifts.start(&event.start);
             noted.push(id);
         }
         self.find_drifts(timeline.recording());
@@ -135,12 +135,13 @@ impl Doubts {
         self.compare(timeline, until);
     }
 
-    /// Finds the start of the drift of each communicator from its API calls.
+    /// Finds the start of the drift of each communicator from its calls and operations.
     fn find_drifts(&mut self, recording: &Recording) {
         for (doubts, comm) in self.comms.iter_mut().zip(recording.comms()) {
-            // A Broadcast may be among the missing calls.
-            let is_any = of_comm(comm).drift == Drift::Broadcast;
-            let all = (self.lacks_calls && is_any && comm.ranks != 1).then_some(0);
+            // A Broadcast may be among the missing calls, or an earlier call of the drift's kind.
+            let is_any = of_comm(comm).drift == Drift::Broadcast && comm.ranks != 1;
+            let is_found = self.drifts.drift(comm.index).is_some();
+            let all = (self.lacks_calls && (is_any || is_found)).then_some(0);
             doubts.since = earliest(all, self.drifts.since(comm.index));
         }
     }

@@ -5,7 +5,8 @@ Finds the time from which the kernel channel events (KernelCh) of a communicator
 
 NCCL's kernels count their works on each channel, and its profiler on the host keeps the same count;
 it assigns times to a kernel by that number. If one side counts a work that the other omits, all
-later times belong to other works, and a channel may have no times at all.
+later times belong to other works, and a channel may have no times at all. Each omitted work adds
+to the difference, and NCCL keeps 64 times a channel, so that the right ones cannot be found again.
 
 If others turn kernel events off in NCCL's activation mask, the plugin keeps them off (docs/ras.md),
 and later operations have no kernel at all.
@@ -15,14 +16,15 @@ use crate::hash::Map;
 use crate::steps::earliest;
 use ncclscope_control::releases::{Drift, of_comm};
 use ncclscope_trace::record::ApiCall;
-use ncclscope_trace::{Comm, Handle, Start, StrId};
+use ncclscope_trace::{Comm, Detail, Handle, Start, StrId};
 
 /// NCCL's name of the function that makes the counts differ.
 const BROADCAST: &str = "Broadcast";
 /// Most functions that are tracked for a communicator.
 const FUNCTIONS: usize = 32;
 
-/// Finds from the API calls since when the kernels of each communicator have the times of others.
+/// Finds from API calls and operations since when the kernels of each communicator have the times
+/// of others.
 #[derive(Debug, Default)]
 pub struct Drifts {
     comms: Map<u16, Calls>,
@@ -46,6 +48,11 @@ struct Calls {
     roots: Vec<(StrId, u64)>,
     /// Group, function and root of the latest call.
     latest: (Handle, StrId, i32),
+    /// This process's rank; negative if unknown.
+    rank: i32,
+    /// Time of the first send of this rank to itself, or receive, in ticks. NCCL reports none that
+    /// is in place, because it drops them.
+    own: Option<u64>,
 }
 
 impl Drifts {
@@ -59,10 +66,17 @@ impl Drifts {
         let drift = of_comm(comm).drift;
         // A communicator of one rank runs no kernel for a Broadcast.
         if drift != Drift::Never && comm.ranks != 1 {
-            let (latest, made) = ((Handle::NULL, StrId::NONE, 0), comm.ticks);
-            let new = || Calls { drift, made, first: Vec::new(), roots: Vec::new(), latest };
+            let new = || Calls {
+                drift,
+                made: comm.ticks,
+                first: Vec::new(),
+                roots: Vec::new(),
+                latest: (Handle::NULL, StrId::NONE, 0),
+                rank: comm.rank,
+                own: None,
+            };
             let calls = self.comms.entry(comm.index).or_insert_with(new);
-            if calls.made != made {
+            if calls.made != comm.ticks {
                 *calls = new();
             }
         } else {
@@ -77,15 +91,20 @@ impl Drifts {
         }
     }
 
-    /// Takes the start of a collective's API call.
-    pub fn call(&mut self, start: &Start, call: &ApiCall) {
+    /// Takes the start of an event.
+    pub fn start(&mut self, start: &Start) {
+        if !matches!(start.detail, Detail::CollApi(_) | Detail::Coll(_) | Detail::P2p(_)) {
+            return;
+        }
         let Some(calls) = self.comms.get_mut(&start.comm) else { return };
-        let new = (start.parent, call.func, call.root);
-        let before = std::mem::replace(&mut calls.latest, new);
-        let is_grouped = (before.0, before.1) == (new.0, new.1) && before.2 != new.2;
-        note(&mut calls.first, call.func, start.ticks);
-        if is_grouped {
-            note(&mut calls.roots, call.func, start.ticks);
+        match start.detail {
+            Detail::CollApi(call) => calls.call(start, &call),
+            // `init` does not have the rank up to API v3.
+            Detail::Coll(coll) if calls.rank < 0 => calls.rank = coll.rank,
+            Detail::P2p(p2p) if calls.rank >= 0 && p2p.peer == calls.rank => {
+                calls.own = earliest(calls.own, Some(start.ticks));
+            }
+            _ => {}
         }
     }
 
@@ -107,14 +126,30 @@ impl Drifts {
         earliest(self.drift(comm), self.off)
     }
 
-    fn drift(&self, comm: u16) -> Option<u64> {
-        let (calls, broadcast) = (self.comms.get(&comm)?, self.broadcast?);
-        let calls = match calls.drift {
-            Drift::Never => return None,
+    /// Time from which the counts of a communicator's kernels differ, in ticks.
+    pub(crate) fn drift(&self, comm: u16) -> Option<u64> {
+        let calls = self.comms.get(&comm)?;
+        let broadcasts: &[_] = match calls.drift {
+            Drift::Never | Drift::SelfSend => &[],
             Drift::GroupedRoots => &calls.roots,
             Drift::Broadcast => &calls.first,
         };
-        calls.iter().find(|(func, _)| *func == broadcast).map(|(_, ticks)| *ticks)
+        let broadcast = broadcasts.iter().find(|(func, _)| Some(*func) == self.broadcast);
+        let own = calls.own.filter(|_| calls.drift.has_self_sends());
+        earliest(own, broadcast.map(|(_, ticks)| *ticks))
+    }
+}
+
+impl Calls {
+    /// Takes the start of a collective's API call.
+    fn call(&mut self, start: &Start, call: &ApiCall) {
+        let new = (start.parent, call.func, call.root);
+        let before = std::mem::replace(&mut self.latest, new);
+        let is_grouped = (before.0, before.1) == (new.0, new.1) && before.2 != new.2;
+        note(&mut self.first, call.func, start.ticks);
+        if is_grouped {
+            note(&mut self.roots, call.func, start.ticks);
+        }
     }
 }
 
@@ -129,7 +164,8 @@ fn note(calls: &mut Vec<(StrId, u64)>, func: StrId, ticks: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ncclscope_trace::{Detail, EventKind};
+    use ncclscope_trace::EventKind;
+    use ncclscope_trace::record::{Coll, P2p};
 
     #[test]
     fn calls_tell_since_when_the_counts_differ() {
@@ -141,7 +177,7 @@ mod tests {
                 let (parent, handle) =
                     (Handle::value(1, EventKind::GroupApi, 0, group), Handle::NULL);
                 let detail = Detail::CollApi(call);
-                drifts.call(&Start { ticks, comm: 3, handle, parent, detail }, &call);
+                drifts.start(&Start { ticks, comm: 3, handle, parent, detail });
             }
             // The name is defined after the calls.
             drifts.string(StrId(7), "Broadcast");
@@ -152,5 +188,35 @@ mod tests {
         assert_eq!(since(23_007, &[(1, 7, 0), (2, 7, 1)]), None, "in groups of their own");
         assert_eq!(since(23_007, &[(1, 7, 0), (2, 7, 0), (2, 7, 1), (2, 7, 2)]), Some(12));
         assert_eq!(since(22_809, &[(1, 7, 0), (1, 7, 1)]), None, "2.28 counts them");
+    }
+
+    #[test]
+    fn sends_to_oneself_tell_since_when_the_counts_differ() {
+        let since = |version: u32, rank: i32, ranks: u32, peers: &[Option<i32>]| {
+            let mut drifts = Drifts::default();
+            let comm = Comm { index: 3, rank, ranks, nccl_version: version, ..Comm::default() };
+            drifts.comm(&comm);
+            for (ticks, &peer) in (10..).zip(peers) {
+                let detail = match peer {
+                    Some(peer) => Detail::P2p(P2p { peer, ..P2p::default() }),
+                    None => Detail::Coll(Coll { rank: 1, ..Coll::default() }),
+                };
+                let (handle, parent) = (Handle::NULL, Handle::NULL);
+                drifts.start(&Start { ticks, comm: 3, handle, parent, detail });
+            }
+            drifts.since(3)
+        };
+        let exchange = [Some(0), Some(1), Some(1), Some(0), Some(1)];
+        for version in [22_605, 22_707, 22_809, 22_907, 23_007] {
+            assert_eq!(since(version, 1, 2, &exchange), Some(11), "{version}");
+        }
+        for version in [22_304, 23_100, 23_203] {
+            assert_eq!(since(version, 1, 2, &exchange), None, "{version} counts them");
+        }
+        assert_eq!(since(22_809, 2, 3, &exchange), None, "only with others");
+        assert_eq!(since(22_809, 1, 1, &exchange), None, "no kernel has times");
+        assert_eq!(since(22_605, -1, 2, &exchange), None, "an unknown rank");
+        let later = [Some(1), None, Some(0), Some(1)];
+        assert_eq!(since(22_605, -1, 2, &later), Some(13), "the rank of a collective");
     }
 }

@@ -141,10 +141,12 @@ impl Losses {
         let count = self.lost.stray_kernel_times;
         let what = format!(
             "kernel times of {} belong to other kernels, and are not used: NCCL's ring of times \
-             was read too late, or its counts of works differ (after Broadcasts, from 2.29 on)",
+             was read too late, or its counts of works differ (after a rank's sends to itself, \
+             2.26 to 2.30, or Broadcasts, from 2.29 on)",
             human::count(count, "event")
         );
-        let advice = "NCCLSCOPE_CUDA_EVENTS=on times kernels by CUDA events instead; \
+        let advice = "NCCLSCOPE_CUDA_EVENTS=on times kernels by CUDA events instead; NCCL from \
+                      2.31 on counts a rank's sends to itself (NCCLSCOPE_KERNEL=on); \
                       NCCLSCOPE_KERNEL=off does without kernel channels";
         (count != 0).then(|| Loss { what, advice: Some(advice.into()) })
     }

@@ -7,7 +7,7 @@ use ncclscope_operations::Timing;
 use ncclscope_report::schema::OperationRow;
 use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_trace::handle::LANES;
-use ncclscope_trace::record::{ApiCall, Coll, GroupApi, KernelCh, KernelLaunch};
+use ncclscope_trace::record::{ApiCall, Coll, GroupApi, KernelCh, KernelLaunch, P2p};
 use ncclscope_trace::{Detail, EventKind, Handle, Mark, MarkKind, Recording, State, StrId};
 use scripts::{API, PROXY, Process};
 
@@ -212,6 +212,48 @@ fn after_a_broadcast_kernels_are_believed_where_nccl_counts_it() {
         let kernel =
             timed(&metrics).0.iter().filter(|(timing, _)| *timing == Timing::Kernel).count();
         assert_eq!(kernel, 1, "{version}");
+    }
+}
+
+/// Up to 2.30 the host does not count a rank's send to itself.
+#[test]
+fn after_a_send_to_itself_kernels_are_believed_where_nccl_counts_it() {
+    let ring = Play { algo: "RING", ..NVLS };
+    for (version, peer, is_told) in
+        [(22_809, 0, false), (22_809, 1, true), (23_007, 0, false), (23_203, 0, true)]
+    {
+        let mut p = process(version);
+        all_reduce(&mut p, ring);
+        let func = p.string("Send");
+        let send = Detail::P2p(P2p { func, count: 9, peer, ..P2p::default() });
+        let send = p.start(API, Handle::NULL, send);
+        p.stop(API, send);
+        all_reduce(&mut p, ring);
+        let (of, metrics) = (format!("{version} {peer}"), metrics(&p));
+        let report = report(&p);
+        let believed = if is_told { 2 } else { 1 };
+        assert_eq!(row(&report).timings["kernel"], believed, "{of}");
+        assert!(timed(&metrics).0.contains(&(Timing::Kernel, believed)), "{of}");
+        let stray = if is_told { 0 } else { 2 };
+        assert_eq!(report.lost.stray_kernel_times, stray, "{of}");
+        let lost = metrics.lost.get(&("stray", EventKind::KernelCh.name())).copied();
+        assert_eq!(lost, (!is_told).then_some(2), "{of}");
+    }
+}
+
+/// Recording stopped for a while, in which the rank may have sent to itself, too.
+#[test]
+fn a_send_to_itself_makes_all_kernels_of_a_windowed_recording_doubtful() {
+    for (peer, believed) in [(0, 0), (1, 1)] {
+        let mut p = process(22_809);
+        let what = MarkKind::Stop;
+        p.marks.push(Mark { ticks: p.now + 1, what, name: StrId::NONE, value: 1 });
+        all_reduce(&mut p, Play { algo: "RING", ..NVLS });
+        let send = p.start(API, Handle::NULL, Detail::P2p(P2p { peer, ..P2p::default() }));
+        p.stop(API, send);
+        let report = report(&p);
+        let timings = &row(&report).timings;
+        assert_eq!(timings.get("kernel").copied().unwrap_or(0), believed, "{peer}");
     }
 }
 

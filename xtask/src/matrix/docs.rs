@@ -66,6 +66,12 @@ or a proxy thread without a network. Releases without API events do not distingu
 *api*. – means not emitted; a table has no column for kinds that none of its rows emits.
 ";
 
+const KERNEL_TIMES: &str = "\
+Its operation's, until the GPU and the host count differently; all later times are then another \
+kernel's. A rank's send to itself from another buffer makes them differ from 2.26 to 2.30 \
+(measured on 2.26.5, 2.27.7, 2.28.9 and 2.30.7, and not on 2.31.2 and 2.32.3), and a Broadcast \
+from 2.29 on ([`NCCLSCOPE_KERNEL`](env.md)).";
+
 pub(super) fn write(cells: &[Cell], outcomes: &[Outcome]) -> crate::outcome::Outcome<()> {
     let measured = Measured::new(cells, outcomes);
     std::fs::write(PAGE, measured.page())?;
@@ -322,6 +328,7 @@ impl<'a> Measured<'a> {
             ("Do several tasks on a node change what is emitted?", self.several_tasks()),
             ("How often does NCCL call `init`?", self.inits()),
             ("When has a collective ended?", self.ends()),
+            ("Whose times has a KernelCh?", KERNEL_TIMES.into()),
             ("Is every collective seen?", self.invisible()),
             ("What does a captured graph emit?", self.graph()),
             ("Does a split communicator have events of its own?", self.split()),

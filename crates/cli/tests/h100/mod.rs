@@ -8,7 +8,7 @@
 use std::fs;
 use std::path::Path;
 
-/// Unpacks the files of a job into a directory.
+/// Unpacks the files of a job, a folder here, into a directory.
 pub(crate) fn unpack(job: &str, dir: &Path) {
     let files = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/h100").join(job);
     for file in fs::read_dir(files).unwrap() {

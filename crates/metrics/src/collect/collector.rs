@@ -448,6 +448,7 @@ impl Collector {
     fn start(&mut self, lane: usize, start: &Start) {
         self.events[start.detail.kind().index()] += 1;
         self.latest = self.latest.max(start.ticks);
+        self.comms.drifts.start(start);
         let lane = u8::try_from(lane % LANES).unwrap_or(0);
         match start.detail {
             Detail::Coll(coll) => {
@@ -464,11 +465,7 @@ impl Collector {
                 let part = Part::new(start, PartKind::Copy, lane, end);
                 self.families.add_part(part, family_of(start));
             }
-            Detail::CollApi(call) => {
-                self.comms.drifts.call(start, &call);
-                self.call(start, &call);
-            }
-            Detail::P2pApi(call) => self.call(start, &call),
+            Detail::CollApi(call) | Detail::P2pApi(call) => self.call(start, &call),
             _ => self.launches.start(start),
         }
     }

@@ -170,6 +170,7 @@ impl Tracker {
     fn start(&mut self, lane: usize, start: &Start) {
         match start.detail {
             Detail::Coll(_) | Detail::P2p(_) | Detail::CeColl(_) => {
+                self.believe(start);
                 if start.ticks < self.doubt {
                     return;
                 }
@@ -200,14 +201,19 @@ impl Tracker {
             Detail::CeSync(_) | Detail::CeBatch(_) if start.ticks >= self.doubt => {
                 self.ops.part(start);
             }
-            Detail::CollApi(call) => {
-                self.names.drifts.call(start, &call);
-                let until = self.names.drifts.since(start.comm);
-                self.comms.get(start.comm).order.believe_until(until);
+            Detail::CollApi(_) => {
+                self.believe(start);
                 self.calls.start(lane, start);
             }
             _ => self.calls.start(lane, start),
         }
+    }
+
+    /// Takes the start of an event that may tell since when kernel events are not used.
+    fn believe(&mut self, start: &Start) {
+        self.names.drifts.start(start);
+        let until = self.names.drifts.since(start.comm);
+        self.comms.get(start.comm).order.believe_until(until);
     }
 
     fn stop(&mut self, ticks: u64, handle: Handle) {

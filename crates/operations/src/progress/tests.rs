@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Which operations are in flight, from records as NCCL causes them.
 
+mod drift;
 mod network;
 mod order;
 
