@@ -412,8 +412,8 @@ fn quiet(job: &Job, clocks: &Clocks, (known, steps): (&[Vec<Known>], usize)) -> 
     if !job.is_kernel_timed && !job.workers.is_empty() {
         quiet.push(
             "which rank the others wait for is not said, nor which operations became slower: the \
-             input has no kernel times (KernelCh), and when a host enqueues an operation does not \
-             show when its GPU arrives"
+             input has no kernel times (KernelCh) that can be used, and when a host enqueues an \
+             operation does not show when its GPU arrives"
                 .into(),
         );
     }
