@@ -57,12 +57,19 @@ impl Blocks {
         self.values.is_empty()
     }
 
-    /// What is compared of a unit: its values, against its peers less the median of theirs in the
-    /// same block. NaN where it is unknown.
+    /// What is compared of each unit: its values, against its peers less the median of theirs in
+    /// the same block. NaN where it is unknown.
     #[must_use]
-    pub fn excess(&self, unit: usize, against: Against) -> Vec<f64> {
-        let series = if against == Against::Peers { self.beyond_peers() } else { self.own() };
-        series.unit(unit).to_vec()
+    pub fn excess(self, against: Against) -> Blocks {
+        match against {
+            Against::Peers => Blocks { values: self.values_beyond_peers(), ..self },
+            Against::Usual | Against::Past => self,
+        }
+    }
+
+    /// The values of a unit, in the order of time.
+    pub fn of_unit(&self, unit: usize) -> impl Iterator<Item = f64> {
+        self.values.iter().skip(unit).step_by(self.units.max(1)).copied()
     }
 
     /// The values as they are.
@@ -72,6 +79,10 @@ impl Blocks {
 
     /// Each value less the median of the other units in its block; unknown if there is no other.
     pub(crate) fn beyond_peers(&self) -> Series {
+        Series::of(self.units, &self.values_beyond_peers())
+    }
+
+    fn values_beyond_peers(&self) -> Vec<f64> {
         let mut values = self.values.clone();
         let mut sorted = Vec::with_capacity(self.units);
         for block in values.chunks_mut(self.units.max(1)) {
@@ -84,7 +95,7 @@ impl Blocks {
                 *value -= usual;
             }
         }
-        Series::of(self.units, &values)
+        values
     }
 }
 

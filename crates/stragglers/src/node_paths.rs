@@ -83,7 +83,7 @@ impl<'a> NodePaths<'a> {
 
     /// The slow paths: one for all slow communicators with a common member.
     pub(crate) fn find(&self, limits: &Limits) -> Vec<Finding> {
-        let members = self.transfers.members();
+        let members = &self.transfers.members;
         let judged = self.excess.keys().zip(&self.answers);
         let (slow, healthy): (Vec<_>, Vec<_>) =
             judged.map(|(comm, answer)| (*comm, answer)).partition(|(_, of)| of.is_slow());

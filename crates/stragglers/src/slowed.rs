@@ -50,12 +50,11 @@ fn compare(
     comms: &BTreeMap<&str, Vec<f64>>,
     limits: &Limits,
 ) -> Vec<Answer> {
-    let members = transfers.members();
     let workers = count(transfers.job.workers.len()).max(1.0);
     let mut blocks = Blocks::new(comms.len() + 1);
     for step in 0..transfers.steps.len() {
         let known = comms.iter().filter(|(_, values)| !values[step].is_nan());
-        let costs = known.map(|(comm, values)| values[step] * count(members[comm].len()));
+        let costs = known.map(|(comm, values)| values[step] * count(transfers.members[comm].len()));
         let mean = costs.sum::<f64>() / workers;
         blocks.push([mean].into_iter().chain(comms.values().map(|values| values[step])));
     }

@@ -34,6 +34,8 @@ pub(crate) struct Transfers<'a> {
     mean: f64,
     /// Times by kind, in the order of steps.
     pub(crate) kinds: BTreeMap<Kind, Vec<Sample>>,
+    /// The workers of each communicator.
+    pub(crate) members: BTreeMap<&'a str, BTreeSet<usize>>,
 }
 
 impl<'a> Transfers<'a> {
@@ -55,25 +57,22 @@ impl<'a> Transfers<'a> {
             let kind = Kind::Collective(collective.class, collective.shape);
             kinds.entry(kind).or_default().push(sample);
         }
-        let duration = |batch: &P2pBatch| batch.part.end - batch.part.start;
         let timed = if job.is_kernel_timed { &job.batches[..] } else { &[] };
         for (batch, &step) in timed.iter().zip(&steps.of_batch) {
             let known = places[step].zip(batch.class).filter(|_| is_matched(job, batch));
             let Some((place, class)) = known else { continue };
-            let ends = batch.partners.iter().map(|&at| duration(&job.batches[at]));
-            let sample = (place, ends.fold(duration(batch), f64::min));
+            let sample = (place, transfer(job, batch));
             kinds.entry(Kind::P2p(class)).or_default().push(sample);
         }
         kinds.values_mut().for_each(|samples| samples.sort_by_key(|(step, _)| *step));
         let mean = list.iter().map(|step| step.duration).sum::<f64>() / count(list.len()).max(1.0);
-        Transfers { job, steps: list, mean, kinds }
+        Transfers { job, steps: list, mean, kinds, members: members(job) }
     }
 
     /// By how much the operations of each communicator take longer than usual in each step, as
     /// shares of a step in the mean of its members; NaN where it has none. Kinds without a usual
     /// time are left out.
     pub(crate) fn excess(&self, usual: &BTreeMap<Kind, f64>) -> BTreeMap<&'a str, Vec<f64>> {
-        let members = self.members();
         let mut comms: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
         for (&kind, usual) in usual {
             let name = self.comm(kind);
@@ -81,7 +80,7 @@ impl<'a> Transfers<'a> {
             // A batch is one member's.
             let share = match kind {
                 Kind::Collective(..) => 1.0,
-                Kind::P2p(_) => 1.0 / count(members.get(name).map_or(1, BTreeSet::len)),
+                Kind::P2p(_) => 1.0 / count(self.members.get(name).map_or(1, BTreeSet::len)),
             };
             for &(step, ns) in &self.kinds[&kind] {
                 let known = if of[step].is_nan() { 0.0 } else { of[step] };
@@ -97,22 +96,6 @@ impl<'a> Transfers<'a> {
             Kind::Collective(class, _) => &self.job.classes[class].comm,
             Kind::P2p(class) => &self.job.p2p_classes[class].comm,
         }
-    }
-
-    /// The workers of each communicator.
-    pub(crate) fn members(&self) -> BTreeMap<&'a str, BTreeSet<usize>> {
-        let mut members: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-        for collective in &self.job.collectives {
-            let name = self.job.classes[collective.class].comm.as_str();
-            members.entry(name).or_default().extend(collective.parts.iter().map(|of| of.worker));
-        }
-        for batch in &self.job.batches {
-            if let Some(class) = batch.class {
-                let name = self.job.p2p_classes[class].comm.as_str();
-                members.entry(name).or_default().insert(batch.part.worker);
-            }
-        }
-        members
     }
 
     /// A kind in words.
@@ -144,11 +127,37 @@ fn size(bytes: Option<u64>) -> String {
     bytes.map_or_else(String::new, |bytes| format!(" of {}", human::bytes(bytes)))
 }
 
+/// The transfer time of sends and receives, ns.
+fn transfer(job: &Job, batch: &P2pBatch) -> f64 {
+    let duration = |batch: &P2pBatch| batch.part.end - batch.part.start;
+    let ends = batch.partners.iter().map(|&at| duration(&job.batches[at]));
+    ends.fold(duration(batch), f64::min)
+}
+
 /// True if both ends of each of its sends and receives are known.
 fn is_matched(job: &Job, batch: &P2pBatch) -> bool {
     let has_end = |&at: &usize| job.batches[at].has_end;
     let is_known = batch.has_end && !batch.is_lacking && !batch.partners.is_empty();
     is_known && batch.partners.iter().all(has_end)
+}
+
+/// The workers of each communicator.
+fn members(job: &Job) -> BTreeMap<&str, BTreeSet<usize>> {
+    let mut members: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+    for collective in &job.collectives {
+        let class = &job.classes[collective.class];
+        let of = members.entry(&class.comm).or_default();
+        // A job has many collectives, and few communicators.
+        if of.len() < class.members as usize {
+            of.extend(collective.parts.iter().map(|part| part.worker));
+        }
+    }
+    for batch in &job.batches {
+        if let Some(class) = batch.class {
+            members.entry(&job.p2p_classes[class].comm).or_default().insert(batch.part.worker);
+        }
+    }
+    members
 }
 
 fn is_complete(job: &Job, collective: &Collective) -> bool {

@@ -64,6 +64,8 @@ struct Level {
     groups: Vec<Group>,
     against: Against,
     blocks: Blocks,
+    /// What each unit costs more than its peers.
+    excess: Blocks,
     /// For each block its step.
     steps: Vec<Step>,
 }
@@ -219,7 +221,8 @@ impl Compared<'_> {
             blocks.push(groups.iter().map(cost));
             steps.push(*step);
         }
-        Level { groups, against, blocks, steps }
+        let excess = blocks.clone().excess(against);
+        Level { groups, against, blocks, excess, steps }
     }
 
     /// The units of a level that are slow, or became slow, and those that cost what matters and may
@@ -228,7 +231,7 @@ impl Compared<'_> {
         // Two questions about each unit.
         let test = Test { slow_p: limits.test.slow_p / 2.0, ..limits.test };
         let all = compare_units(&level.blocks, level.against, &test);
-        let since = compare_units(&level.excess(), Against::Past, &test);
+        let since = compare_units(&level.excess, Against::Past, &test);
         let (mut slow, mut undecided) = (Vec::new(), Vec::new());
         for (at, answers) in all.into_iter().zip(since).enumerate() {
             match answers {
@@ -251,25 +254,12 @@ impl Compared<'_> {
     fn candidate(&self, level: &Level, (at, effect): (usize, Effect)) -> Candidate {
         let group = level.groups[at].clone();
         let is_whole = group.workers.iter().all(|&of| self.needed[of] == Known::Whole);
-        let excess = level.blocks.excess(at, level.against);
+        let excess = level.excess.of_unit(at);
         let starts = level.steps.iter().map(|step| step.start);
         let steps = starts.zip(excess).filter(|(_, excess)| !excess.is_nan()).collect();
         let has_peers = level.against == Against::Usual
             && group.workers.iter().all(|&of| self.work.has_peers(of));
         Candidate { group, effect, steps, is_whole, has_peers }
-    }
-}
-
-impl Level {
-    /// What each unit costs more than its peers.
-    fn excess(&self) -> Blocks {
-        let excess = (0..self.groups.len()).map(|at| self.blocks.excess(at, self.against));
-        let excess: Vec<Vec<f64>> = excess.collect();
-        let mut blocks = Blocks::new(self.groups.len());
-        for block in 0..self.blocks.len() {
-            blocks.push(excess.iter().map(|of| of[block]));
-        }
-        blocks
     }
 }
 
