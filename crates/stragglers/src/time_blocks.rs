@@ -16,6 +16,9 @@ const MOST: usize = 64;
 /// Width of the first blocks, as a power of two in ns.
 const NARROWEST: u32 = 20;
 
+/// Width of the widest blocks, likewise: damaged times may span more.
+const WIDEST: u32 = u64::BITS - 1;
+
 /// Minimum share of slow blocks after the first slow one.
 const STAYS: f64 = 0.5;
 
@@ -117,7 +120,7 @@ impl TimeBlocks {
     }
 
     fn bound(&mut self) {
-        while self.blocks.len() > MOST && self.width < u64::BITS - 1 {
+        while self.blocks.len() > MOST && self.width < WIDEST {
             self.widen();
         }
     }
@@ -151,12 +154,12 @@ pub(crate) fn excesses(all: &[TimeBlocks], usual: f64) -> impl Iterator<Item = V
 pub(crate) fn shares(all: &[&TimeBlocks], span: f64) -> Vec<Vec<f64>> {
     let widest = all.iter().map(|of| of.width).max().unwrap_or(NARROWEST);
     let enough = (span.max(1.0) / count(MOST)).log2().ceil();
-    let width = widest.max(u32::try_from(to_u64(enough)).unwrap_or(widest));
+    let width = widest.max(u32::try_from(to_u64(enough)).unwrap_or(WIDEST)).min(WIDEST);
     let number = |of: &TimeBlocks, block: &TimeBlock| block.number >> (width - of.width);
     let numbers = all.iter().flat_map(|of| of.blocks.iter().map(|block| number(of, block)));
     let first = numbers.min().unwrap_or_default();
-    let blocks = to_u64((span / to_f64(1 << width)).ceil());
-    let mut rows = vec![vec![0.0; all.len()]; usize::try_from(blocks).unwrap_or_default()];
+    let blocks = usize::try_from(to_u64((span / to_f64(1 << width)).ceil())).unwrap_or(MOST);
+    let mut rows = vec![vec![0.0; all.len()]; blocks.min(MOST)];
     for (at, of) in all.iter().enumerate() {
         for block in &of.blocks {
             let place = usize::try_from(number(of, block) - first).unwrap_or(usize::MAX);
@@ -211,6 +214,9 @@ mod tests {
         assert!((mean - 6e6 / 1e10).abs() < 1e-4 && rows.iter().all(|row| row[1] == 0.0));
         assert_eq!(rows.iter().filter(|row| row[0] > 0.0).count(), 2);
         assert_eq!(shares(&[&other], 0.0).len(), 0);
+        for span in [1e300, f64::INFINITY, f64::NAN, -1.0] {
+            assert!(shares(&[&one], span).len() <= MOST, "{span}");
+        }
     }
 
     #[test]
