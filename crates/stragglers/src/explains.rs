@@ -110,12 +110,14 @@ const ROWS: [Row; 6] = [
 pub(crate) fn apply(mut findings: Vec<Finding>) -> (Vec<Finding>, Vec<String>) {
     let mut notes = Vec::new();
     for row in &ROWS {
-        let cause_of = |effect: &Finding| findings.iter().position(|one| row.explains(one, effect));
-        let causes: Vec<Option<usize>> = findings.iter().map(cause_of).collect();
-        let all = findings.clone();
+        // The link that each cause is, if it is one.
+        let cause_of = |effect: &Finding| {
+            findings.iter().find(|one| row.explains(one, effect)).map(|cause| cause.edge)
+        };
+        let causes: Vec<Option<Option<[u32; 2]>>> = findings.iter().map(cause_of).collect();
         let mut left = Vec::new();
         for (mut effect, cause) in findings.into_iter().zip(causes) {
-            let Some(cause) = cause.map(|at| &all[at]) else {
+            let Some(edge) = cause else {
                 left.push(effect);
                 continue;
             };
@@ -123,7 +125,7 @@ pub(crate) fn apply(mut findings: Vec<Finding>) -> (Vec<Finding>, Vec<String>) {
                 Then::Drop => {}
                 Then::Note(why) => notes.extend(note(&effect, why)),
                 Then::Doubt => {
-                    effect.doubts.extend(cause.edge.map(Doubt::SlowLinkThere));
+                    effect.doubts.extend(edge.map(Doubt::SlowLinkThere));
                     left.push(effect);
                 }
             }

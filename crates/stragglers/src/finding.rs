@@ -7,6 +7,7 @@ puts them together.
 use crate::model::Worker;
 use crate::onset::Onset;
 use ncclscope_findings::{CommId, Doubt, Evidence, FindingClass, Help, How, SlowPart, State};
+use ncclscope_statistics::Effect;
 
 impl From<&Worker> for SlowPart {
     fn from(worker: &Worker) -> SlowPart {
@@ -46,6 +47,17 @@ pub(crate) struct Finding {
     /// The communicators concerned, in words.
     pub(crate) comm_texts: Vec<String>,
     pub(crate) evidence: Vec<Evidence>,
+}
+
+/// The figures of what something costs more than usual.
+pub(crate) fn excess_figures(effect: &Effect) -> [(&'static str, f64); 4] {
+    let [low, high] = effect.interval;
+    [
+        ("excess_share", effect.mean),
+        ("excess_share_from", low),
+        ("excess_share_to", high),
+        ("p", effect.p),
+    ]
 }
 
 impl From<Finding> for ncclscope_findings::Finding {

@@ -8,7 +8,7 @@ for each communicator, and for all workers together, because a slower network sl
 communicators a little.
 */
 
-use crate::finding::Finding;
+use crate::finding::{Finding, excess_figures};
 use crate::limits::Limits;
 use crate::onset::Onset;
 use crate::transfers::{Kind, Sample, Transfers, usual};
@@ -83,19 +83,13 @@ fn finding(transfers: &Transfers<'_>, slow: &[(&str, Effect)], dearest: Effect) 
         100.0 * low,
         100.0 * high,
     );
-    let figures = [
-        ("excess_share", dearest.mean),
-        ("excess_share_from", low),
-        ("excess_share_to", high),
-        ("p", dearest.p),
-    ];
     let line = |text: String| Evidence::about(FindingClass::TransfersSlowed, text);
     let is_slow = |kind: &Kind| slow.iter().any(|(comm, _)| *comm == transfers.comm(*kind));
     let kinds = transfers.kinds.iter().filter(|(kind, _)| is_slow(kind));
     let mut changes: Vec<Change<'_>> =
         kinds.filter_map(|(kind, samples)| Change::of(*kind, samples, since)).collect();
     changes.sort_by(|a, b| b.extra().total_cmp(&a.extra()));
-    let mut evidence = vec![line(text).with(figures)];
+    let mut evidence = vec![line(text).with(excess_figures(&dearest))];
     evidence
         .extend(changes.iter().take(LINES).map(|of| line(of.text(transfers)).with(of.figures())));
     let mut factors: Vec<f64> = changes.iter().map(|of| of.now / of.usual).collect();

@@ -89,17 +89,17 @@ pub(crate) fn unjudged(job: &Job, limits: &Limits) -> usize {
 
 /// The finding about the GPU of a worker, with the communicators in which it holds up more than
 /// others.
-fn finding(job: &Job, worker: usize, groups: &[Vec<&GpuStall>], lost: f64) -> Finding {
-    let own = |stalls: &Vec<&'_ GpuStall>| {
+fn finding<'j>(job: &Job, worker: usize, groups: &[Vec<&'j GpuStall>], lost: f64) -> Finding {
+    let own = |stalls: &Vec<&'j GpuStall>| {
         let own = *stalls.iter().find(|stall| stall.worker == worker)?;
         let mut all: Vec<f64> = stalls.iter().map(|stall| stall.ns).collect();
         all.sort_unstable_by(f64::total_cmp);
-        Some((own.clone(), median_of_others(&all, own.ns)))
+        Some((own, median_of_others(&all, own.ns)))
     };
-    let of: Vec<(GpuStall, f64)> =
+    let of: Vec<(&GpuStall, f64)> =
         groups.iter().filter_map(own).filter(|(stall, usual)| stall.ns > *usual).collect();
     let root = SlowPart::from(&job.workers[worker]);
-    let line = |(stall, usual): &(GpuStall, f64)| {
+    let line = |(stall, usual): &(&GpuStall, f64)| {
         let text = format!(
             "communicator {}: for {} of its kernels' time, data and a free buffer were there and \
              the GPU used neither; median of the others {}; {} transfers",

@@ -48,6 +48,11 @@ impl Step {
     /// Number of the operations before the first step, and of incomplete steps.
     pub const NONE: i64 = i64::MIN;
 
+    /// True if it is a whole step whose duration is known.
+    pub(crate) fn is_timed(&self) -> bool {
+        self.number != Step::NONE && self.duration > 0.0
+    }
+
     /// The mean duration of the training steps that it combines, ns.
     #[must_use]
     pub fn mean(&self) -> f64 {

@@ -16,6 +16,10 @@ const MOST: usize = 64;
 /// Width of the first blocks, as a power of two in ns.
 const NARROWEST: u32 = 20;
 
+/// One in this many transfers of a link, the longest, is left out: a pause of either process is not
+/// a property of the link.
+pub(crate) const LONGEST_OF: usize = 50;
+
 /// Width of the widest blocks, likewise: damaged times may span more.
 const WIDEST: u32 = u64::BITS - 1;
 

@@ -41,9 +41,8 @@ pub(crate) struct Transfers<'a> {
 impl<'a> Transfers<'a> {
     /// The times of a job; none if it has no times of kernels.
     pub(crate) fn of(job: &'a Job, steps: &Steps) -> Transfers<'a> {
-        let is_step = |step: &&Step| step.number != Step::NONE && step.duration > 0.0;
         let mut places = vec![None; steps.list.len()];
-        let all = steps.list.iter().enumerate().filter(|(_, step)| is_step(step));
+        let all = steps.list.iter().enumerate().filter(|(_, step)| step.is_timed());
         all.clone().zip(0..).for_each(|((at, _), place)| places[at] = Some(place));
         let list: Vec<Step> = all.map(|(_, step)| *step).collect();
         let mut kinds: BTreeMap<Kind, Vec<Sample>> = BTreeMap::new();

@@ -14,14 +14,10 @@ sender's counts.
 
 use crate::clock::Clocks;
 use crate::model::{Job, LinkTraffic, Pace, Transfer};
-use crate::time_blocks::TimeBlocks;
+use crate::time_blocks::{LONGEST_OF, TimeBlocks};
 use ncclscope_operations::stats::{median, to_f64, to_u64};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-
-/// One in this many transfers, the longest, is left out: a pause of either process is not a
-/// property of the link.
-const OF: usize = 50;
 
 /// The traffic of a job's links with the longer of the times that the sender and both ends show.
 pub(crate) fn measured<'a>(job: &'a Job, clocks: &Clocks) -> Vec<Cow<'a, LinkTraffic>> {
@@ -79,9 +75,8 @@ fn flight(edge: &LinkTraffic, one: &Transfer, clocks: &Clocks) -> f64 {
 fn errors(job: &Job, clocks: &Clocks) -> BTreeMap<usize, f64> {
     let mut errors: BTreeMap<usize, f64> = BTreeMap::new();
     for edge in &job.edges {
-        let early =
-            |one: &Transfer| clocks.time(edge.src, one.given) - clocks.time(edge.dst, one.came);
-        let earliest = edge.sample.iter().map(early).fold(0.0, f64::max);
+        let early = edge.sample.iter().map(|one| -flight(edge, one, clocks));
+        let earliest = early.fold(0.0, f64::max);
         for worker in [edge.src, edge.dst] {
             let error = errors.entry(clocks.host(worker)).or_default();
             *error = error.max(earliest);
@@ -112,17 +107,16 @@ fn of_both(
     let origin = job.origin_ns.unwrap_or_default();
     let on_wire = |one: &Transfer| {
         let [ready, came] = [one.ready, one.came].map(|ns| clocks.time(edge.dst, ns));
-        let flight = flight(edge, one, clocks);
-        let from = ready.max(came - flight + least);
+        let from = ready.max(clocks.time(edge.src, one.given) + least);
         let wire = (came - from).max(0.0);
         let held = if from > ready { wire } else { 0.0 };
         let at = origin.saturating_add(to_u64(one.came));
-        OnWire { bytes: one.bytes, wire, held, flight, at }
+        OnWire { bytes: one.bytes, wire, held, flight: flight(edge, one, clocks), at }
     };
     let of_size = edge.sample.iter().filter(|one| one.bytes.checked_ilog2() == Some(size));
     let mut all: Vec<OnWire> = of_size.map(on_wire).collect();
     all.sort_unstable_by(|a, b| a.wire.total_cmp(&b.wire));
-    all.truncate(all.len() - all.len().div_ceil(OF));
+    all.truncate(all.len() - all.len().div_ceil(LONGEST_OF));
     let bytes: u64 = all.iter().map(|one| u64::from(one.bytes)).sum();
     let mut blocks = TimeBlocks::default();
     all.iter().for_each(|one| blocks.add(one.bytes, one.wire, one.at));

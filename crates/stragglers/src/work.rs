@@ -11,7 +11,7 @@ judged again.
 */
 
 use crate::coverage::Known;
-use crate::finding::Finding;
+use crate::finding::{Finding, excess_figures};
 use crate::limits::Limits;
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
@@ -208,9 +208,10 @@ impl Compared<'_> {
     }
 
     fn level(&self, groups: Vec<Group>, against: Against) -> Level {
-        let is_step = |step: &&Step| step.number != Step::NONE && step.duration > 0.0;
         let (mut blocks, mut steps) = (Blocks::new(groups.len()), Vec::new());
-        for (step, at) in self.steps.iter().zip(0..).skip(self.first).filter(|(s, _)| is_step(s)) {
+        for (step, at) in
+            self.steps.iter().zip(0..).skip(self.first).filter(|(step, _)| step.is_timed())
+        {
             let of = match against {
                 Against::Usual => Work::excess,
                 Against::Peers | Against::Past => Work::own,
@@ -383,14 +384,8 @@ fn finding(replay: &Replay<'_>, of: &Candidate, limits: &Limits) -> Finding {
         100.0 * limits.test.least_cost,
     );
     let doubts = [(Doubt::PeerNotRecorded, !is_whole), (Doubt::OtherPrograms, !has_peers)];
-    let figures = [
-        ("excess_share", effect.mean),
-        ("excess_share_from", low),
-        ("excess_share_to", high),
-        ("p", effect.p),
-        ("steps_over_limit", to_f64(hits as u64)),
-        ("steps", to_f64(steps.len() as u64)),
-    ];
+    let figures =
+        [("steps_over_limit", to_f64(hits as u64)), ("steps", to_f64(steps.len() as u64))];
     Finding {
         title: format!("{} is slow, and the other ranks wait for it", group.root.name()),
         doubts: doubts.into_iter().filter(|(_, is_there)| *is_there).map(|(of, _)| of).collect(),
@@ -399,7 +394,7 @@ fn finding(replay: &Replay<'_>, of: &Candidate, limits: &Limits) -> Finding {
         lost_share: Some(effect.mean),
         steps: Some(hits),
         onset: onset.map(Onset::Job),
-        evidence: vec![line(text).with(figures)],
+        evidence: vec![line(text).with(excess_figures(effect).into_iter().chain(figures))],
         ..Finding::of(FindingClass::SlowRank)
     }
 }

@@ -2,14 +2,11 @@
 //! The wire times of a link's transfers.
 
 use crate::Pace;
-use crate::time_blocks::TimeBlocks;
+use crate::time_blocks::{LONGEST_OF, TimeBlocks};
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// One in this many transfers, the longest, is left out: a pause of either process is not a
-/// property of the link.
-const OF: u64 = 50;
 /// Maximum number of transfers left out.
 const LONGEST: usize = 16;
 
@@ -71,7 +68,8 @@ impl LinkTimes {
 
     /// The transfers without the longest ones (at most one in fifty).
     pub(super) fn traffic(&self) -> Traffic {
-        let count = usize::try_from(self.all.transfers / OF).unwrap_or(LONGEST).min(LONGEST);
+        let all = usize::try_from(self.all.transfers).unwrap_or(usize::MAX);
+        let count = (all / LONGEST_OF).min(LONGEST);
         let mut longest: Vec<(u64, u32)> = self.longest.iter().map(|of| of.0).collect();
         longest.sort_unstable_by_key(|&of| Reverse(of));
         longest.iter().take(count).fold(self.all, |left, &(ns, bytes)| Traffic {

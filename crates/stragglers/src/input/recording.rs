@@ -304,6 +304,11 @@ fn marked_steps(timeline: &Timeline<'_>) -> Vec<(i64, i64)> {
     steps
 }
 
+/// True if parts of a recording cannot be read.
+fn is_damaged(recording: &Recording) -> bool {
+    !recording.damage().is_empty() || recording.unreadable() != 0
+}
+
 /// True if some events of these kinds were not recorded, at unknown times.
 fn is_lossy(recording: &Recording, kinds: &[EventKind]) -> bool {
     kinds.iter().any(|&kind| recording.lost(kind) != 0)
@@ -454,8 +459,7 @@ impl Adding<'_> {
         let process = Process { workers, timeline, operations, from, steps };
         self.part.is_partial |= process.is_partial(EventKind::P2p);
         self.part.has_partial_collectives |= process.is_partial(EventKind::Coll);
-        let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
-        if is_damaged
+        if is_damaged(recording)
             || is_lossy(recording, &[EventKind::Coll, EventKind::P2p, EventKind::KernelCh])
         {
             self.part.job.gappy.extend(&all);
@@ -588,8 +592,10 @@ impl Adding<'_> {
         kernels: &[Option<Span>],
     ) {
         self.part.samples = network.samples();
-        let is_damaged = !recording.damage().is_empty() || recording.unreadable() != 0;
-        if self.part.is_partial || is_damaged || is_lossy(recording, &[EventKind::ProxyStep]) {
+        if self.part.is_partial
+            || is_damaged(recording)
+            || is_lossy(recording, &[EventKind::ProxyStep])
+        {
             self.part.samples.without_p2p();
         }
         for ((comm, rank), sum) in network.gpu_waits(kernels).sums() {
