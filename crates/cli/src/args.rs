@@ -16,6 +16,9 @@ use ncclscope_console::options::{AgentArgs, GlobalArgs, HangLimit};
 use ncclscope_console::value::{number, value};
 use ncclscope_control::quantity;
 use ncclscope_control::table::MODE;
+use ncclscope_diagnose::Rule as HangRule;
+use ncclscope_findings::AboutRule;
+use ncclscope_stragglers::Rule as SlowRule;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -152,7 +155,7 @@ pub(crate) struct DiagnoseArgs {
     /// Run directory or recordings; or dumps of PyTorch's Flight Recorder (files whose names end in
     /// the rank, or their directory); or a table of vectors; also outputs of `ncclras`, and of
     /// `ncclras -m`
-    #[arg(value_name = "RUN|DIR|FILE", required_unless_present = "ras")]
+    #[arg(value_name = "RUN|DIR|FILE", required_unless_present_any = ["ras", "list_rules"])]
     pub(crate) inputs: Vec<PathBuf>,
     /// Ask NCCL's RAS of a running job, twice, about all of its ranks: `localhost:28028` on any of
     /// its hosts. Given the recordings of one host, too, one verdict joins both
@@ -160,6 +163,15 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) ras: Option<String>,
     #[command(flatten)]
     pub(crate) hang: HangLimit,
+    /// Tell what each rule saw, and what keeps it from naming more ranks, or those of --rank
+    #[arg(long)]
+    pub(crate) why_not: bool,
+    /// Do not apply these rules
+    #[arg(long, value_name = "RULE,…", value_delimiter = ',', value_parser = hang_rule)]
+    pub(crate) without: Vec<HangRule>,
+    /// List the rules by name: what each compares, and what it needs
+    #[arg(long)]
+    pub(crate) list_rules: bool,
     /// Write the collectives in flight as dumps of PyTorch's Flight Recorder, for its tools
     #[arg(long, value_name = "DIR")]
     pub(crate) fr_out: Option<PathBuf>,
@@ -224,7 +236,7 @@ pub(crate) struct StragglersArgs {
     /// Run directory or recordings; or torch.profiler traces of all ranks (.json, .json.gz, or a
     /// .tar.gz of them, or their directory); or exports of Nsight Systems (.sqlite); or a table of
     /// operations (.parquet); or verbose files of NCCL Inspector
-    #[arg(value_name = "RUN|DIR|FILE", required = true)]
+    #[arg(value_name = "RUN|DIR|FILE", required_unless_present = "list_rules")]
     pub(crate) inputs: Vec<PathBuf>,
     /// Least share of a step's time, in percent, that a slow rank must cost to be reported
     #[arg(
@@ -235,6 +247,16 @@ pub(crate) struct StragglersArgs {
         value_parser = percent
     )]
     pub(crate) threshold: f64,
+    /// Tell what each rule saw, and what kept it from reporting more; of the ranks of --rank, also
+    /// what the job would gain without their excess
+    #[arg(long)]
+    pub(crate) why_not: bool,
+    /// Do not apply these rules
+    #[arg(long, value_name = "RULE,…", value_delimiter = ',', value_parser = slow_rule)]
+    pub(crate) without: Vec<SlowRule>,
+    /// List the rules by name: what each compares, and what it needs
+    #[arg(long)]
+    pub(crate) list_rules: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t)]
     pub(crate) format: TableFormat,
@@ -275,6 +297,19 @@ pub(crate) struct CompareArgs {
     /// network; `-` writes it to standard output, and nothing else
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
+}
+
+fn slow_rule(text: &str) -> Result<SlowRule, String> {
+    SlowRule::named(text).ok_or_else(|| names(&SlowRule::all_about()))
+}
+
+fn hang_rule(text: &str) -> Result<HangRule, String> {
+    HangRule::named(text).ok_or_else(|| names(&HangRule::all_about()))
+}
+
+fn names(rules: &[AboutRule]) -> String {
+    let names: Vec<&str> = rules.iter().map(|rule| rule.name).collect();
+    format!("expected {}", names.join(", "))
 }
 
 fn percent(text: &str) -> Result<f64, String> {

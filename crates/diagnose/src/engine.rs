@@ -5,6 +5,7 @@ use crate::classify::Classifier;
 use crate::diagnosis::{Diagnosis, Hidden, HiddenWhy, is_vague};
 use crate::ending::CommandEnd;
 use crate::job::{Job, NoEnd, Process, ProcessStatus};
+use crate::rules::Rule;
 use crate::standstill::{self, SHORTEST_NS, Standstill};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
@@ -12,24 +13,32 @@ use crate::{desync, doubts, ended_first, help, python_lines, settings, setup, un
 use ncclscope_findings::patience;
 use ncclscope_findings::{Doubt, Finding};
 use ncclscope_operations::human;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
-/// Thresholds of a diagnosis.
-#[derive(Clone, Copy, Debug)]
+/// How to diagnose a job.
+#[derive(Clone, Debug)]
 pub struct Options {
     /// An operation in flight for less than this is not stuck, unless the input was written because
     /// of a hang.
     pub hang: Duration,
+    /// The rules that are not applied.
+    pub without: BTreeSet<Rule>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { hang: Duration::from_secs(30) }
+        Options::of(Duration::from_secs(30))
     }
 }
 
 impl Options {
+    /// All rules, with this limit.
+    #[must_use]
+    pub fn of(hang: Duration) -> Options {
+        Options { hang, without: BTreeSet::new() }
+    }
+
     /// The age from which an operation of this job counts as stuck, ns.
     pub(crate) fn hang_ns(&self, job: &Job) -> u64 {
         let asked = u64::try_from(self.hang.as_nanos()).unwrap_or(u64::MAX);
@@ -60,7 +69,7 @@ pub fn diagnose_in_detail(job: &Job, options: &Options) -> (Diagnosis, Vec<Waiti
 }
 
 /// The causes that the input shows; if it shows no waiting rank, the causes that are only probable.
-fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
+pub(crate) fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let seen = search_once(job, options);
     if !seen.0.findings.is_empty() || seen.0.waiting_ranks != 0 {
         return seen;
@@ -73,22 +82,45 @@ fn search(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     if diagnosis.findings.is_empty() { seen } else { (diagnosis, roots) }
 }
 
-fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
-    let (hang_ns, excused_ns) = (options.hang_ns(job), options.excused_ns());
-    let mut params = SearchParams { hang_ns, excused_ns, ..SearchParams::default() };
-    let mut desyncs = desync::find(job, params.hang_ns);
+/// What the stages before the classes see.
+struct Stages {
+    desyncs: Vec<desync::Desync>,
+    differs: Vec<settings::Differs>,
+    wait_roots: WaitRoots,
+}
+
+/// Compares calls, follows waits and compares settings.
+fn look(job: &Job, options: &Options, params: &mut SearchParams) -> Stages {
+    let has = |rule| !options.without.contains(&rule);
+    let mut desyncs = match has(Rule::CallMismatch) {
+        true => desync::find(job, params.hang_ns),
+        false => Vec::new(),
+    };
     for desync in &desyncs {
         let comm = &job.comms[desync.comm as usize];
         let processes = desync.accused.iter().map(|&at| comm.vectors[at as usize].process);
         params.accused.extend(processes.map(|process| (desync.comm, process)));
     }
-    let wait_roots = wait_graph::find(job, &params);
-    if wait_roots.waits.is_empty() && desyncs.is_empty() {
+    let wait_roots = match has(Rule::WaitGraph) {
+        true => wait_graph::find(job, params),
+        false => WaitRoots::default(),
+    };
+    if has(Rule::CallMismatch) && wait_roots.waits.is_empty() && desyncs.is_empty() {
         desyncs.extend(desync::find_ended(job));
     }
     let desynced = desyncs.iter().map(|desync| desync.comm).collect();
-    let differs = settings::find(job, hang_ns, &desynced);
-    let mut findings = Classifier::new((job, hang_ns), &wait_roots).verdicts(&desyncs, &differs);
+    let differs = match has(Rule::SettingsMismatch) {
+        true => settings::find(job, params.hang_ns, &desynced),
+        false => Vec::new(),
+    };
+    Stages { desyncs, differs, wait_roots }
+}
+
+/// The verdicts, and the processes that wait.
+fn verdicts(job: &Job, options: &Options, stages: &Stages) -> (Vec<Finding>, HashSet<u32>) {
+    let Stages { desyncs, differs, wait_roots } = stages;
+    let hang_ns = options.hang_ns(job);
+    let mut findings = Classifier::new((job, hang_ns), wait_roots).verdicts(desyncs, differs);
     // The findings about calls and settings come first.
     let of_calls = findings.iter().take(desyncs.len() + differs.len());
     let by_calls: HashSet<_> = of_calls.map(|one| (one.class, one.root_ranks.clone())).collect();
@@ -103,12 +135,27 @@ fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
     let of_ranks = doubts::of_ranks(job);
     findings.iter_mut().for_each(|finding| doubts::of_cited_ranks(finding, &of_ranks));
     let mut waiting: HashSet<u32> = wait_roots.waits.iter().map(|wait| wait.process).collect();
-    findings.extend(setup::find(job, params.hang_ns, &findings, &mut waiting));
-    if let Some(first) = ended_first::verdict(job, &findings, &waiting) {
+    if !options.without.contains(&Rule::CommunicatorSetup) {
+        findings.extend(setup::find(job, hang_ns, &findings, &mut waiting));
+    }
+    if !options.without.contains(&Rule::FirstEnd)
+        && let Some(first) = ended_first::verdict(job, &findings, &waiting)
+    {
         findings = vec![first];
     }
     findings.sort_by_key(|v| (v.is_suspect(), v.class, v.root_ranks.first().copied()));
+    (findings, waiting)
+}
+
+fn search_once(job: &Job, options: &Options) -> (Diagnosis, WaitRoots) {
+    let (hang_ns, excused_ns) = (options.hang_ns(job), options.excused_ns());
+    let mut params = SearchParams { hang_ns, excused_ns, ..SearchParams::default() };
+    let stages = look(job, options, &mut params);
+    let (mut findings, mut waiting) = verdicts(job, options, &stages);
+    let wait_roots = stages.wait_roots;
     let mut notes = job.notes.clone();
+    let off = options.without.iter().map(|rule| format!("{} is switched off", rule.about().name));
+    notes.extend(off);
     notes.extend(moving(job, &wait_roots));
     let is_quiet = findings.is_empty() && waiting.is_empty();
     let hidden = is_quiet.then(|| hidden(job, params.hang_ns)).flatten();

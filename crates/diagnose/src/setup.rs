@@ -198,7 +198,7 @@ mod tests {
     }
 
     fn found(job: &Job) -> crate::Diagnosis {
-        diagnose(job, &Options { hang: Duration::from_secs(30) })
+        diagnose(job, &Options::of(Duration::from_secs(30)))
     }
 
     #[test]

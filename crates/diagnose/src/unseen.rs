@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn found(job: &Job) -> Vec<(FindingClass, Confidence, Vec<u32>)> {
-        let report = diagnose(job, &Options { hang: Duration::from_secs(30) });
+        let report = diagnose(job, &Options::of(Duration::from_secs(30)));
         report.findings.into_iter().map(|it| (it.class, it.confidence(), it.root_ranks)).collect()
     }
 

@@ -118,7 +118,7 @@ fn a_wait_that_ends_with_the_kill_confirms_nothing() {
         }
         job
     };
-    let least = Options { hang: Duration::from_millis(500) };
+    let least = Options::of(Duration::from_millis(500));
     let short = killed(900_000_000);
     let told = run(&short);
     assert_eq!((told.findings.len(), told.waiting_ranks), (0, 3));

@@ -19,7 +19,7 @@ fn read(name: &str) -> String {
 
 /// The diagnosis and the warnings.
 fn of(paths: &[PathBuf]) -> (Diagnosis, Vec<String>) {
-    let options = Options { hang: Duration::from_secs(2) };
+    let options = Options::of(Duration::from_secs(2));
     let settings = InputOptions { hang: options.hang, ..InputOptions::default() };
     let input = input::open(paths, &settings).unwrap();
     let mut found = diagnose(&input.job, &options);

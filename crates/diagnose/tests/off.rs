@@ -25,7 +25,7 @@ fn hidden(is_closed: bool) -> Option<String> {
     let hang = Duration::from_secs(30);
     let options = InputOptions { hang, ..InputOptions::default() };
     let job = job(&paths, &options, &mut Vec::new()).unwrap();
-    let found = diagnose(&job, &Options { hang });
+    let found = diagnose(&job, &Options::of(hang));
     assert!(found.findings.is_empty(), "{found:#?}");
     found.hidden.map(|hidden| hidden.text)
 }

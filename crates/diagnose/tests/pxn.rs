@@ -42,7 +42,7 @@ fn found(ranks: &[usize], is_stuck: bool) -> Diagnosis {
     let job = job(&paths, &settings, &mut Vec::new()).unwrap();
     let all = paths.len() as u64;
     assert_eq!(settings.progress.get(), (all, all));
-    diagnose(&job, &Options { hang })
+    diagnose(&job, &Options::of(hang))
 }
 
 #[test]

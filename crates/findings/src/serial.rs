@@ -4,6 +4,7 @@
 use crate::class::{Confidence, FindingClass};
 use crate::doubt::Doubt;
 use crate::finding::{Finding, Op, SlowPart, State};
+use crate::looked::Looked;
 use serde_core::de::{Deserialize, Deserializer, Error};
 use serde_core::ser::{Serialize, SerializeMap, Serializer};
 
@@ -22,6 +23,20 @@ impl<'de> Deserialize<'de> for FindingClass {
 impl Serialize for Confidence {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(self.name())
+    }
+}
+
+impl Serialize for Looked {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("rule", self.rule)?;
+        map.serialize_entry("subject", &self.subject)?;
+        map.serialize_entry("ranks", &self.ranks)?;
+        map.serialize_entry("saw", &self.saw)?;
+        map.serialize_entry("outcome", self.outcome.name())?;
+        map.serialize_entry("because", &self.because)?;
+        map.serialize_entry("nearness", &self.nearness)?;
+        map.end()
     }
 }
 

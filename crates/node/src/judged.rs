@@ -33,7 +33,7 @@ pub fn judged(living: &BTreeSet<PathBuf>, others: &[PathBuf], limit: Duration) -
     let settings = InputOptions { hang: limit, ..InputOptions::default() };
     let jobs = live::jobs(living, others, &settings).into_iter();
     let judge = |live::LiveJob { identity, job }| {
-        let found = diagnose(&job, &Options { hang: limit });
+        let found = diagnose(&job, &Options::of(limit));
         Judged { identity, found }
     };
     jobs.map(judge).collect()

@@ -9,7 +9,7 @@ use ncclscope_report::{Report, ReportBuilder};
 use ncclscope_stragglers::details::StepDetails;
 use ncclscope_stragglers::input::recording;
 use ncclscope_stragglers::report::StepRow;
-use ncclscope_stragglers::{Details, Limits, SlowReport, analyze_in_detail};
+use ncclscope_stragglers::{Details, Judging, SlowReport, analyze_in_detail};
 use ncclscope_trace::Recording;
 use scripts::{API, Call, Fault, Process};
 use serde_json::Value;
@@ -38,11 +38,10 @@ impl Shown {
         });
         let recordings: Vec<Recording> =
             paths.iter().map(|path| Recording::open(path).unwrap()).collect();
-        let limits = Limits::default();
-        let (slow, details) = analyze_in_detail(&recording::job(&recordings), &limits);
+        let (slow, details) = analyze_in_detail(&recording::job(&recordings), &Judging::default());
         let settings = InputOptions { hang: Duration::from_millis(100), ..InputOptions::default() };
         let job = ncclscope_diagnose::input::open(&paths, &settings).unwrap().job;
-        let (hang, waiting) = diagnose_in_detail(&job, &Options { hang: settings.hang });
+        let (hang, waiting) = diagnose_in_detail(&job, &Options::of(settings.hang));
         let mut report = ReportBuilder::default();
         recordings.iter().for_each(|recording| report.add(recording));
         Shown { report: report.finish(), slow, details, hang, waiting }
@@ -50,7 +49,7 @@ impl Shown {
 
     /// The results of the tools without recordings.
     fn nothing() -> Shown {
-        let (slow, details) = analyze_in_detail(&recording::job(&[]), &Limits::default());
+        let (slow, details) = analyze_in_detail(&recording::job(&[]), &Judging::default());
         let job = ncclscope_diagnose::Job::default();
         let (hang, waiting) = diagnose_in_detail(&job, &Options::default());
         Shown { report: ReportBuilder::default().finish(), slow, details, hang, waiting }

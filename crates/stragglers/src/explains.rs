@@ -8,6 +8,7 @@ GPUs that also make everything else late.
 */
 
 use crate::finding::Finding;
+use crate::looked::{Because, Log, Seen, percent};
 use ncclscope_findings::{Doubt, FindingClass as Class};
 
 /// What a cause and its effect have in common.
@@ -107,20 +108,22 @@ const ROWS: [Row; 6] = [
 ];
 
 /// The findings that no other one explains, and notes about some of the rest.
-pub(crate) fn apply(mut findings: Vec<Finding>) -> (Vec<Finding>, Vec<String>) {
+pub(crate) fn apply(mut findings: Vec<Finding>, log: &mut Log) -> (Vec<Finding>, Vec<String>) {
     let mut notes = Vec::new();
     for row in &ROWS {
-        // The link that each cause is, if it is one.
+        // What each cause is, and the link, if it is one.
         let cause_of = |effect: &Finding| {
-            findings.iter().find(|one| row.explains(one, effect)).map(|cause| cause.edge)
+            let cause = findings.iter().find(|one| row.explains(one, effect))?;
+            Some((format!("{} of {}", cause.class.code(), cause.subject()), cause.edge))
         };
-        let causes: Vec<Option<Option<[u32; 2]>>> = findings.iter().map(cause_of).collect();
+        let causes: Vec<_> = findings.iter().map(cause_of).collect();
         let mut left = Vec::new();
         for (mut effect, cause) in findings.into_iter().zip(causes) {
-            let Some(edge) = cause else {
+            let Some((cause, edge)) = cause else {
                 left.push(effect);
                 continue;
             };
+            log.explained(&effect.root_ranks, || row.seen(&effect, &cause));
             match row.then {
                 Then::Drop => {}
                 Then::Note(why) => notes.extend(note(&effect, why)),
@@ -136,6 +139,28 @@ pub(crate) fn apply(mut findings: Vec<Finding>) -> (Vec<Finding>, Vec<String>) {
 }
 
 impl Row {
+    /// What the row says of an effect.
+    fn seen(&self, effect: &Finding, cause: &str) -> Seen {
+        let costs =
+            cost(effect).map_or_else(String::new, |cost| format!(" costs {}", percent(cost)));
+        let what = match self.relation {
+            Relation::Rank => "the same rank",
+            Relation::Sender => "its sender",
+            Relation::End => "a link that ends there",
+            Relation::Communicators => "the same communicators, since then",
+        };
+        let why = format!("{cause} explains it: {what}");
+        Seen {
+            subject: effect.subject(),
+            saw: format!("{}{costs}", effect.class.code()),
+            because: match self.then {
+                Then::Doubt => Because::CannotTell(why),
+                Then::Drop | Then::Note(_) => Because::Not(why),
+            },
+            nearness: 0.0,
+        }
+    }
+
     fn explains(&self, cause: &Finding, effect: &Finding) -> bool {
         let is_root = |rank: &u32| cause.root_ranks.contains(rank);
         let are_related = match self.relation {
@@ -191,7 +216,7 @@ mod tests {
     }
 
     fn left(findings: Vec<Finding>) -> (Vec<Class>, usize) {
-        let (left, notes) = apply(findings);
+        let (left, notes) = apply(findings, &mut Log::new(None));
         (left.iter().map(|one| one.class).collect(), notes.len())
     }
 
@@ -208,7 +233,7 @@ mod tests {
     fn a_link_and_a_rank_at_its_end_explain_one_another_by_cost() {
         let both = |ranks: [u32; 2], link, rank| {
             let ends = of(Class::SlowLink, &ranks, link);
-            apply(vec![ends, of(Class::SlowRank, &[3], rank)]).0
+            apply(vec![ends, of(Class::SlowRank, &[3], rank)], &mut Log::new(None)).0
         };
         let of_class = |found: Vec<Finding>| found.iter().map(|one| one.class).collect::<Vec<_>>();
         assert_eq!(of_class(both([3, 5], 0.1, 0.2)), [Class::SlowRank], "it sends after pauses");

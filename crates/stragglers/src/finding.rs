@@ -60,6 +60,11 @@ pub(crate) fn excess_figures(effect: &Effect) -> [(&'static str, f64); 4] {
     ]
 }
 
+/// A link in words.
+pub(crate) fn link_name(src: u32, dst: u32) -> String {
+    format!("link from rank {src} to rank {dst}")
+}
+
 impl From<Finding> for ncclscope_findings::Finding {
     fn from(of: Finding) -> ncclscope_findings::Finding {
         ncclscope_findings::Finding {
@@ -99,7 +104,7 @@ impl Finding {
         let ranks: Vec<String> = self.root_ranks.iter().map(u32::to_string).collect();
         match (self.root, self.edge, &ranks[..], &self.comm_texts[..]) {
             (Some(root), ..) => root.name(),
-            (_, Some([src, dst]), ..) => format!("link from rank {src} to rank {dst}"),
+            (_, Some([src, dst]), ..) => link_name(src, dst),
             (_, _, [rank], _) => format!("rank {rank}"),
             (_, _, [_, ..], _) => format!("ranks {}", ranks.join(", ")),
             (_, _, [], [comm, ..]) => format!("transfers of {comm}"),

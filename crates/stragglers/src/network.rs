@@ -18,12 +18,15 @@ is slow, and two interfaces with the same links are both named.
 NCCL's events of profiler API v4 to v7 do not name the interface of a channel.
 */
 
-use crate::finding::Finding;
+use crate::finding::{Finding, link_name};
 use crate::limits::Limits;
+use crate::looked::{Because, Log, Seen, below, percent};
 use crate::model::{Job, LinkTraffic};
 use crate::pace::Paces;
+use crate::rules::Rule;
 use crate::slow_links::{SlowEdge, Unit, link_finding, nic_finding, paced_finding};
 use ncclscope_findings::Doubt;
+use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, median, to_f64, to_u64};
 use ncclscope_statistics::{Against, Answer, Blocks, DEVIATION, compare_units};
 use std::borrow::Cow;
@@ -77,19 +80,61 @@ pub(crate) fn find(
     job: &Job,
     (edges, span): (&[Cow<'_, LinkTraffic>], f64),
     limits: &Limits,
+    log: &mut Log,
 ) -> (Vec<Finding>, BTreeSet<(usize, usize)>) {
     let pools = pools(job, edges, limits);
+    note_few(job, edges, (limits, log));
     let links = |is_judged: bool| -> BTreeSet<(usize, usize)> {
         let of = pools.iter().filter(|pool| pool.has_contrast() == is_judged);
         of.flat_map(|pool| pool.flows.iter().map(|flow| (flow.src, flow.dst))).collect()
     };
     let unjudged = links(false).difference(&links(true)).copied().collect();
+    note_unjudged(job, &unjudged, log);
     let several: Vec<Pool> = pools.into_iter().filter(|pool| pool.flows.len() > 1).collect();
     // Most links may be slow, in a small mesh: then the usual time is that of the quickest ones.
     let searches = [0.5, 0.25].map(|quantile| Search::of(job, &several, quantile).explain());
     let best = searches.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
-    let found = best.map(|best| best.findings(job, &several, (span, limits)));
+    let found = best.map(|best| best.findings(job, &several, (span, limits), log));
     (found.unwrap_or_default(), unjudged)
+}
+
+/// Notes which links have too few transfers to be judged.
+fn note_few(job: &Job, edges: &[Cow<'_, LinkTraffic>], (limits, log): (&Limits, &mut Log)) {
+    for edge in edges.iter().filter(|edge| !edge.is_enough(limits)) {
+        note_link(job, (edge.src, edge.dst), log, || {
+            let saw = format!("channel {}: {}", edge.channel, count_of(edge.transfers));
+            let why = format!("fewer than {} transfers", limits.min_samples);
+            (saw, Because::CannotTell(why), 0.0)
+        });
+    }
+}
+
+/// Notes which links are like no other.
+fn note_unjudged(job: &Job, links: &BTreeSet<(usize, usize)>, log: &mut Log) {
+    for &link in links {
+        note_link(job, link, log, || {
+            let why = "a rank at its end is at the end of all links like it";
+            ("it has data".into(), Because::CannotTell(why.into()), 0.0)
+        });
+    }
+}
+
+/// Notes what was seen of a link, why it was judged so, and how near it is to the limit.
+fn note_link(
+    job: &Job,
+    (src, dst): (usize, usize),
+    log: &mut Log,
+    make: impl FnOnce() -> (String, Because, f64),
+) {
+    let [src, dst] = [src, dst].map(|worker| job.workers[worker].rank);
+    log.saw(Rule::SlowLink, &[src, dst], || {
+        let (saw, because, nearness) = make();
+        Seen { subject: link_name(src, dst), saw, because, nearness }
+    });
+}
+
+fn count_of(transfers: u64) -> String {
+    human::count(transfers, "transfer")
 }
 
 /// The comparable links with enough transfers.
@@ -324,11 +369,14 @@ impl Explained<'_> {
         job: &Job,
         pools: &[Pool<'_>],
         (span, limits): (f64, &Limits),
+        log: &mut Log,
     ) -> Vec<Finding> {
         let of_pools = pools.iter().zip(&self.usual);
         let judged = of_pools.flat_map(|(pool, &usual)| pool.judged(usual, limits));
         let judged: Vec<Judged<'_>> = judged.collect();
-        let finding = |(units, flows): &(Vec<Unit<'_>>, Vec<usize>)| {
+        let mut explained = BTreeSet::new();
+        let mut finding = |(units, flows): &(Vec<Unit<'_>>, Vec<usize>)| {
+            explained.extend(flows.iter().copied());
             let flows = || flows.iter().map(|&at| &judged[at]);
             let slow: Vec<&Judged<'_>> = flows().filter(|of| of.slowness >= FACTOR.ln()).collect();
             let mut finding = of_unit(job, units, &slow, span);
@@ -341,9 +389,55 @@ impl Explained<'_> {
                 finding.doubts = vec![Doubt::FewPeers];
                 finding.most_lost_share = None;
             }
+            log.saw(Rule::SlowLink, &finding.root_ranks, || seen(&finding, limits));
             is_costly.then_some(finding)
         };
-        self.found.iter().filter_map(finding).collect()
+        let found = self.found.iter().filter_map(&mut finding).collect();
+        let rest = judged.iter().enumerate().filter(|(at, _)| !explained.contains(at));
+        rest.for_each(|(_, of)| of.note(job, log));
+        found
+    }
+}
+
+/// What was seen of links that the search explains.
+fn seen(finding: &Finding, limits: &Limits) -> Seen {
+    let cost = finding.most_lost_share.unwrap_or_default();
+    let factor = finding.factor.unwrap_or(1.0);
+    Seen {
+        subject: finding.subject(),
+        saw: format!(
+            "{factor:.2} times the usual time per byte, at most {} of the run",
+            percent(cost)
+        ),
+        because: match cost >= limits.test.least_cost {
+            true => Because::Found,
+            false => Because::Not(below(&limits.test)),
+        },
+        nearness: cost / limits.test.least_cost,
+    }
+}
+
+impl Judged<'_> {
+    /// Notes a link that no slow unit explains.
+    fn note(&self, job: &Job, log: &mut Log) {
+        let Judged { flow, usual, slowness, .. } = self;
+        note_link(job, (flow.src, flow.dst), log, || {
+            let saw = format!(
+                "{:.2} times the usual time per byte in pieces of {}",
+                flow.cost / usual.max(1e-9),
+                human::bytes(to_u64(flow.piece))
+            );
+            let because = if slowness.is_nan() {
+                Because::Not(
+                    "small pieces, and those after a pause, show how quick threads are".into(),
+                )
+            } else if *slowness >= FACTOR.ln() {
+                Because::Not("links like it differ by as much".into())
+            } else {
+                Because::Not(format!("less than {FACTOR} times"))
+            };
+            (saw, because, if slowness.is_nan() { 0.0 } else { (slowness / FACTOR.ln()).max(0.0) })
+        });
     }
 }
 
@@ -409,7 +503,7 @@ mod tests {
     fn findings(job: &Job) -> Vec<Finding> {
         let limits = Limits::default();
         let edges: Vec<Cow<'_, LinkTraffic>> = job.edges.iter().map(Cow::Borrowed).collect();
-        find(job, (&edges, 1e9), &limits).0
+        find(job, (&edges, 1e9), &limits, &mut Log::new(None)).0
     }
     use crate::model::{Pace, Worker};
     use crate::time_blocks::TimeBlocks;

@@ -11,7 +11,9 @@ healthy one are suspects.
 
 use crate::finding::Finding;
 use crate::limits::Limits;
+use crate::looked::{Because, Log, Seen};
 use crate::onset::Onset;
+use crate::rules::Rule;
 use crate::transfers::{Kind, Transfers, usual};
 use ncclscope_findings::{Doubt, Evidence, FindingClass};
 use ncclscope_operations::human;
@@ -82,7 +84,8 @@ impl<'a> NodePaths<'a> {
     }
 
     /// The slow paths: one for all slow communicators with a common member.
-    pub(crate) fn find(&self, limits: &Limits) -> Vec<Finding> {
+    pub(crate) fn find(&self, limits: &Limits, log: &mut Log) -> Vec<Finding> {
+        self.note(limits, log);
         let members = &self.transfers.members;
         let judged = self.excess.keys().zip(&self.answers);
         let (slow, healthy): (Vec<_>, Vec<_>) =
@@ -106,6 +109,22 @@ impl<'a> NodePaths<'a> {
             Finding { root_ranks: ranks.collect(), ..self.path(&of, limits) }
         };
         paths.into_iter().map(finding).collect()
+    }
+
+    /// Notes what the test says about each communicator.
+    fn note(&self, limits: &Limits, log: &mut Log) {
+        let answers: BTreeMap<&&str, &Answer> = self.excess.keys().zip(&self.answers).collect();
+        for comm in &self.comms {
+            log.saw(Rule::SlowNodePath, &self.transfers.ranks(comm), || {
+                let subject = format!("communicator {comm}");
+                if let Some(answer) = answers.get(comm) {
+                    return Seen::of(subject, (answer, "step"), &limits.test);
+                }
+                let why = format!("fewer than {} communicators are like it", FEW + 1);
+                let saw = "it has no network traffic".into();
+                Seen { subject, saw, because: Because::CannotTell(why), nearness: 0.0 }
+            });
+        }
     }
 
     /// A slow path, by the communicators that it slows down.

@@ -6,11 +6,15 @@ Collectives whose algorithm, protocol or number of channels changed during the r
 use crate::clock::Clocks;
 use crate::finding::Finding;
 use crate::limits::Limits;
+use crate::looked::{Because, Log, Seen};
 use crate::model::{Collective, Job};
 use crate::onset::Onset;
+use crate::rules::Rule;
 use crate::transfers::describe;
 use crate::waits::on_clock;
 use ncclscope_findings::{Evidence, FindingClass};
+use ncclscope_operations::human;
+use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Minimum number of collectives of a class in a third of the run; [`Limits::min_samples`] applies
@@ -20,7 +24,7 @@ const FEWEST: usize = 5;
 const STAYS: f64 = 0.8;
 
 /// S6: the usual shape of the last third differs from that of the first third.
-pub(crate) fn find(job: &Job, clocks: &Clocks, limits: &Limits) -> Option<Finding> {
+pub(crate) fn find(job: &Job, clocks: &Clocks, limits: &Limits, log: &mut Log) -> Option<Finding> {
     let mut by_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for collective in &job.collectives {
         by_class.entry(collective.class).or_default().push(collective.shape);
@@ -40,7 +44,17 @@ pub(crate) fn find(job: &Job, clocks: &Clocks, limits: &Limits) -> Option<Findin
             seen += third;
         }
     }
-    if (seen as u64) < limits.min_samples {
+    let is_enough = seen as u64 >= limits.min_samples;
+    log.saw(Rule::ChangedAlgorithm, &[], || Seen {
+        subject: human::count(by_class.len(), "kind") + " of collectives",
+        saw: format!("{} run otherwise in the last third", human::count(seen, "collective")),
+        because: match is_enough {
+            true => Because::Found,
+            false => Because::Not(format!("fewer than {}", limits.min_samples)),
+        },
+        nearness: to_f64(seen as u64) / to_f64(limits.min_samples),
+    });
+    if !is_enough {
         return None;
     }
     let line = |((before, after), classes): (&(usize, usize), &Vec<usize>)| {

@@ -12,10 +12,12 @@ use crate::coverage::{Known, known};
 use crate::details::Details;
 use crate::finding::Finding;
 use crate::limits::Limits;
+use crate::looked::Log;
 use crate::model::{Job, Worker};
 use crate::node_paths::NodePaths;
 use crate::onset::Onset;
 use crate::replay::Replay;
+use crate::rules::{Judging, Rule};
 use crate::steps::{Step, Steps};
 use crate::transfers::Transfers;
 use crate::unjudged::{Unjudged, busiest};
@@ -25,7 +27,7 @@ use crate::{
     work,
 };
 use jiff::Timestamp;
-use ncclscope_findings::{CommId, Cost, Doubt, FindingClass, Help, RankLocation, SlowPart};
+use ncclscope_findings::{CommId, Cost, Doubt, FindingClass, Help, Looked, RankLocation, SlowPart};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, to_f64, to_u64};
 use serde::Serialize;
@@ -133,6 +135,9 @@ pub struct SlowReport {
     pub quiet: Vec<String>,
     /// Remarks about the input.
     pub notes: Vec<String>,
+    /// What each rule saw; `None` if that was not asked ([`Judging::why_not`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<Vec<Looked>>,
 }
 
 impl SlowReport {
@@ -165,12 +170,13 @@ impl SlowReport {
 /// Analyses a job.
 #[must_use]
 pub fn analyze(job: &Job, limits: &Limits) -> SlowReport {
-    analyze_in_detail(job, limits).0
+    analyze_in_detail(job, &Judging::from(limits)).0
 }
 
 /// Analyses a job, and also returns the data for pictures of it.
 #[must_use]
-pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
+pub fn analyze_in_detail(job: &Job, judging: &Judging) -> (SlowReport, Details) {
+    let mut log = Log::new(judging.why_not.clone());
     let clocks = Clocks::fit(job);
     let steps = Steps::of(job, &clocks);
     // Operations before the first marked step are warm-up.
@@ -178,10 +184,15 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let list: Vec<Step> = steps.list.iter().copied().filter(is_step).collect();
     let known = known(job, &steps);
     let replay = Replay::of(job, &clocks, &steps);
-    let mut notes = job.notes.clone();
-    notes.extend(coverage::notes(job, &clocks, &list));
-    let (slow, undecided) = work::find(replay.as_ref(), &known, limits);
-    let (mut findings, unjudged) = judge(job, (&clocks, &steps), (slow, &list), limits, &mut notes);
+    let derived = Derived {
+        job,
+        clocks: &clocks,
+        steps: &list,
+        known: &known,
+        replay: replay.as_ref(),
+        transfers: &Transfers::of(job, &steps),
+    };
+    let Found { mut findings, unjudged, undecided, notes } = derived.judge(judging, &mut log);
     let causes = replay.as_ref().map(|replay| {
         let repaired = costs::repair(replay, &mut findings);
         Causes::of(replay, &repaired, &findings)
@@ -193,7 +204,6 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     let places = steps.list.iter().zip(0..).filter(|(step, _)| is_step(step));
     let places: Vec<usize> = places.map(|(_, place)| place).collect();
     let last_arrivers = arrivers(job, &clocks);
-    let undecided = undecided.into_iter().chain(unjudged.busiest.and_then(|link| link.text()));
     let report = SlowReport {
         schema: "ncclscope.stragglers/3",
         causes: Vec::new(),
@@ -211,6 +221,7 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
         batches: job.batches.iter().filter(|batch| !batch.partners.is_empty()).count(),
         steps_from: steps.source.name(),
         notes,
+        why_not: log.into_seen(),
     };
     let late = places.iter().map(|&place| causes.late(place));
     let details = replay.as_ref().map(|replay| Details::of(replay, &places, late));
@@ -218,40 +229,89 @@ pub fn analyze_in_detail(job: &Job, limits: &Limits) -> (SlowReport, Details) {
     (SlowReport { causes: causes.list, ..report }, details)
 }
 
-/// What is slow in these steps, and what could not be judged.
-fn judge(
-    job: &Job,
-    (clocks, all_steps): (&Clocks, &Steps),
-    (mut findings, steps): (Vec<Finding>, &[Step]),
-    limits: &Limits,
-    notes: &mut Vec<String>,
-) -> (Vec<Finding>, Unjudged) {
-    let span = steps.iter().map(|step| step.duration).sum();
-    let transfers = Transfers::of(job, all_steps);
-    let paths = NodePaths::of(&transfers, limits);
-    let edges = wire::measured(job, clocks);
-    let (links, unjudged_links) = network::find(job, (&edges, span), limits);
-    let unjudged = Unjudged {
-        links: unjudged_links.len(),
-        busiest: busiest(job, &unjudged_links, span, limits),
-        node_communicators: paths.unjudged(),
-        gpus: stalls::unjudged(job, limits),
-    };
-    findings.extend(links);
-    findings.extend(slowed::find(&transfers, limits));
-    findings.extend(paths.find(limits));
-    findings.extend(reconfigured::find(job, clocks, limits));
-    findings.extend(stalls::find(job, span, limits));
-    findings.extend(shortage::find(job, limits));
-    date(job, steps.first(), &mut findings);
-    let (mut findings, explained) = explains::apply(findings);
-    notes.extend(explained);
-    worst_first(&mut findings);
-    notes.extend(shortage::doubt(job, limits, &mut findings));
-    shared_gpu::doubt(job, &mut findings);
-    coverage::doubt(job, &mut findings);
-    help(job, &mut findings);
-    (findings, unjudged)
+/// A job with what was derived from it, for the rules.
+struct Derived<'a> {
+    job: &'a Job,
+    clocks: &'a Clocks,
+    /// The steps without what belongs to none.
+    steps: &'a [Step],
+    /// How well the work of each worker is known, by step.
+    known: &'a [Vec<Known>],
+    replay: Option<&'a Replay<'a>>,
+    transfers: &'a Transfers<'a>,
+}
+
+/// What the rules found.
+#[derive(Default)]
+struct Found {
+    findings: Vec<Finding>,
+    unjudged: Unjudged,
+    /// Sentences about what may be slow or not.
+    undecided: Vec<String>,
+    notes: Vec<String>,
+}
+
+impl Derived<'_> {
+    /// What is slow, and what could not be judged.
+    fn judge(&self, judging: &Judging, log: &mut Log) -> Found {
+        let (job, limits) = (self.job, &judging.limits);
+        let mut found = Found { notes: job.notes.clone(), ..Found::default() };
+        found.notes.extend(coverage::notes(job, self.clocks, self.steps));
+        for rule in Rule::ALL {
+            match judging.without.contains(&rule) {
+                true => found.undecided.push(format!("{} is switched off", rule.about().name)),
+                false => self.apply(rule, (limits, log), &mut found),
+            }
+        }
+        date(job, self.steps.first(), &mut found.findings);
+        let (mut findings, explained) = explains::apply(found.findings, log);
+        found.notes.extend(explained);
+        worst_first(&mut findings);
+        found.notes.extend(shortage::doubt(job, limits, &mut findings));
+        shared_gpu::doubt(job, &mut findings);
+        coverage::doubt(job, &mut findings);
+        help(job, &mut findings);
+        Found { findings, ..found }
+    }
+
+    /// Applies one rule.
+    fn apply(&self, rule: Rule, (limits, log): (&Limits, &mut Log), found: &mut Found) {
+        let Derived { job, clocks, known, replay, transfers, .. } = *self;
+        let span: f64 = self.steps.iter().map(|step| step.duration).sum();
+        let findings = &mut found.findings;
+        match rule {
+            Rule::SlowRank => {
+                let (slow, undecided) = work::find(replay, known, limits, log);
+                findings.extend(slow);
+                found.undecided.extend(undecided);
+            }
+            Rule::SlowLink => {
+                let edges = wire::measured(job, clocks);
+                let (links, unjudged) = network::find(job, (&edges, span), limits, log);
+                findings.extend(links);
+                found.unjudged.links = unjudged.len();
+                found.unjudged.busiest = busiest(job, &unjudged, span, limits);
+                let busiest = found.unjudged.busiest;
+                found.undecided.extend(busiest.and_then(|link| link.text()));
+            }
+            Rule::SlowedTransfers => {
+                findings.extend(slowed::find(transfers, limits, log));
+            }
+            Rule::SlowNodePath => {
+                let paths = NodePaths::of(transfers, limits);
+                findings.extend(paths.find(limits, log));
+                found.unjudged.node_communicators = paths.unjudged();
+            }
+            Rule::ChangedAlgorithm => {
+                findings.extend(reconfigured::find(job, clocks, limits, log));
+            }
+            Rule::SlowGpu => {
+                findings.extend(stalls::find(job, span, limits, log));
+                found.unjudged.gpus = stalls::unjudged(job, limits);
+            }
+            Rule::ShortOfCpu => findings.extend(shortage::find(job, limits, log)),
+        }
+    }
 }
 
 /// Sorts findings by cost; those without a known cost keep their order, and those that a slow link

@@ -16,8 +16,10 @@ rank is the effect.
 
 use crate::finding::Finding;
 use crate::limits::Limits;
+use crate::looked::{Because, Log, Seen, percent};
 use crate::model::{CpuShortage, Job};
 use crate::onset::Onset;
+use crate::rules::Rule;
 use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
 use ncclscope_operations::human;
 use ncclscope_statistics::median_of_others;
@@ -34,6 +36,16 @@ enum Sign {
     Delayed,
     /// The quota of its control group was used up.
     Throttled,
+}
+
+impl Sign {
+    fn name(self) -> &'static str {
+        match self {
+            Sign::Late => "its timers were late",
+            Sign::Delayed => "a thread of it was ready and did not run",
+            Sign::Throttled => "the quota of its control group was used up",
+        }
+    }
 }
 
 /// A process that is far shorter of processor time than the others, by one sign.
@@ -80,15 +92,57 @@ fn compare(shortages: &[CpuShortage], sign: Sign) -> Vec<Starved<'_>> {
 
 impl Starved<'_> {
     fn is_above(&self, limits: &Limits) -> bool {
+        self.nearness(limits) >= 1.0
+    }
+
+    /// How near it is to both limits: 1 reaches them.
+    fn nearness(&self, limits: &Limits) -> f64 {
         let odds = |share: f64| share / (1.0 - share.min(MOST));
-        self.share >= limits.min_short && odds(self.share) >= limits.short_factor * odds(self.usual)
+        let of_usual = limits.short_factor * odds(self.usual);
+        let by_factor = if of_usual > 0.0 { odds(self.share) / of_usual } else { f64::INFINITY };
+        (self.share / limits.min_short).min(by_factor)
     }
 }
 
-pub(crate) fn find(job: &Job, limits: &Limits) -> Vec<Finding> {
+pub(crate) fn find(job: &Job, limits: &Limits, log: &mut Log) -> Vec<Finding> {
+    note(job, limits, log);
     let mut starved = starved(&job.shortages, limits);
     starved.sort_by(|a, b| b.share.total_cmp(&a.share));
     starved.iter().map(|one| finding(job, one, limits)).collect()
+}
+
+/// Notes what each process lacked, by the sign that shows most.
+fn note(job: &Job, limits: &Limits, log: &mut Log) {
+    let signs = [Sign::Late, Sign::Delayed, Sign::Throttled];
+    let all = signs.map(|sign| compare(&job.shortages, sign));
+    for at in 0..job.shortages.len() {
+        let of_signs = all.iter().map(|of| &of[at]);
+        let Some(most) = of_signs.max_by(|a, b| a.nearness(limits).total_cmp(&b.nearness(limits)))
+        else {
+            continue;
+        };
+        let rank = job.workers[most.of.worker].rank;
+        log.saw(Rule::ShortOfCpu, &[rank], || Seen {
+            subject: format!("rank {rank}"),
+            saw: format!(
+                "{} for {} of the time, the others {}",
+                most.sign.name(),
+                percent(most.share),
+                percent(most.usual)
+            ),
+            because: match most.is_above(limits) {
+                true => Because::Found,
+                false if most.share < limits.min_short => {
+                    Because::Not(format!("less than {} of the time", percent(limits.min_short)))
+                }
+                false => Because::Not(format!(
+                    "less than {} times as short as the others: the machine is busy",
+                    limits.short_factor
+                )),
+            },
+            nearness: most.nearness(limits),
+        });
+    }
 }
 
 /// Lowers findings to suspicions where ranks waited for processors, even if no more than others:
@@ -141,9 +195,10 @@ fn longest<'a>(job: &'a Job, finding: &Finding) -> Option<(&'a CpuShortage, f64)
 fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
     let (of, root) = (starved.of, SlowPart::from(&job.workers[starved.of.worker]));
     let what = match starved.sign {
-        Sign::Late => format!("its timers were late, the worst by {}", human::duration(of.longest)),
-        Sign::Delayed => "a thread of it was ready and did not run".into(),
-        Sign::Throttled => "the quota of its control group was used up".into(),
+        Sign::Late => {
+            format!("{}, the worst by {}", Sign::Late.name(), human::duration(of.longest))
+        }
+        sign => sign.name().to_owned(),
     };
     let rank = job.workers[of.worker].rank;
     let text = format!(
@@ -193,7 +248,7 @@ mod tests {
             shortages: shares.iter().enumerate().map(shortage).collect(),
             ..Job::default()
         };
-        let all = find(&job, &Limits::default());
+        let all = find(&job, &Limits::default(), &mut Log::new(None));
         all.into_iter().flat_map(|finding| finding.root_ranks).collect()
     }
 
@@ -272,7 +327,9 @@ mod tests {
             shortages: (0..4).map(shortage).collect(),
             ..Job::default()
         };
-        let [found] = &find(&job, &Limits::default())[..] else { panic!("one") };
+        let [found] = &find(&job, &Limits::default(), &mut Log::new(None))[..] else {
+            panic!("one")
+        };
         assert_eq!(found.root_ranks, [2]);
         assert!(found.evidence[0].text.contains("the quota of its control group was used up"));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Slow links and network interfaces in words and figures.
 
-use crate::finding::Finding;
+use crate::finding::{Finding, link_name};
 use crate::model::{Job, LinkTraffic};
 use crate::onset::Onset;
 use ncclscope_findings::{Doubt, Evidence, FindingClass};
@@ -166,7 +166,7 @@ pub(crate) fn link_finding(
 ) -> Finding {
     let (src, dst) = (job.workers[src].rank, job.workers[dst].rank);
     Finding {
-        title: format!("the link from rank {src} to rank {dst} is slow"),
+        title: format!("the {} is slow", link_name(src, dst)),
         doubts: doubts(slow),
         root_ranks: vec![src, dst],
         edge: Some([src, dst]),
@@ -183,7 +183,7 @@ pub(crate) fn paced_finding(
 ) -> Finding {
     let [from, to] = [src, dst].map(|worker| job.workers[worker].rank);
     let mut finding = link_finding(job, (src, dst), paced, span);
-    finding.title = format!("the link from rank {from} to rank {to}, or a GPU at one end, is slow");
+    finding.title = format!("the {}, or a GPU at one end, is slow", link_name(from, to));
     finding.doubts.push(Doubt::GpuAtOneEnd);
     finding
 }

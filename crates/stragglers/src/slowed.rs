@@ -10,7 +10,9 @@ communicators a little.
 
 use crate::finding::{Finding, excess_figures};
 use crate::limits::Limits;
+use crate::looked::{Log, Seen};
 use crate::onset::Onset;
+use crate::rules::Rule;
 use crate::transfers::{Kind, Sample, Transfers, usual};
 use ncclscope_findings::{Evidence, FindingClass};
 use ncclscope_operations::human;
@@ -22,13 +24,21 @@ use std::collections::BTreeMap;
 const LINES: usize = 4;
 
 /// The finding about the transfers that became slower.
-pub(crate) fn find(transfers: &Transfers<'_>, limits: &Limits) -> Option<Finding> {
+pub(crate) fn find(transfers: &Transfers<'_>, limits: &Limits, log: &mut Log) -> Option<Finding> {
     let kinds = transfers.kinds.iter();
     let usual = kinds.filter_map(|(&kind, samples)| Some((kind, usual(samples)?))).collect();
     let comms = transfers.excess(&usual);
     let answers = compare(transfers, &comms, limits);
     // The whole job comes first.
     let (all, each) = answers.split_first()?;
+    log.saw(Rule::SlowedTransfers, &[], || {
+        Seen::of("all transfers".into(), (all, "step"), &limits.test)
+    });
+    for (comm, answer) in comms.keys().zip(each) {
+        log.saw(Rule::SlowedTransfers, &transfers.ranks(comm), || {
+            Seen::of(format!("transfers of {comm}"), (answer, "step"), &limits.test)
+        });
+    }
     let slow = comms.keys().zip(each).filter(|(_, answer)| answer.is_slow());
     let mut slow: Vec<(&str, Effect)> = slow.map(|(comm, of)| (*comm, *of.effect())).collect();
     if let Answer::Slow(effect) = all {

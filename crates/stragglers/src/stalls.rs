@@ -12,17 +12,19 @@ event shows this.
 
 use crate::finding::Finding;
 use crate::limits::Limits;
+use crate::looked::{Because, Log, Seen};
 use crate::model::{GpuStall, Job};
+use crate::rules::Rule;
 use crate::time_blocks::{TimeBlocks, shares};
 use ncclscope_findings::{Evidence, FindingClass, SlowPart};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_statistics::{Against, Blocks, compare_units, median_of_others};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Finds GPUs that held up a job of `span` ns by more than others, in the one test
 /// ([`ncclscope_statistics`]). A single pause of a process on a busy machine is no such thing.
-pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {
+pub(crate) fn find(job: &Job, span: f64, limits: &Limits, log: &mut Log) -> Vec<Finding> {
     let groups: Vec<Vec<&GpuStall>> = comparable(job, limits).collect();
     let all: Vec<&TimeBlocks> = groups.iter().flatten().map(|stall| &stall.blocks).collect();
     let mut blocks = Blocks::new(job.workers.len());
@@ -41,8 +43,21 @@ pub(crate) fn find(job: &Job, span: f64, limits: &Limits) -> Vec<Finding> {
         }
         blocks.push(excess);
     }
-    let answers = compare_units(&blocks, Against::Usual, &limits.test).into_iter().enumerate();
-    let slow = answers.filter(|(_, answer)| answer.is_slow());
+    let answers = compare_units(&blocks, Against::Usual, &limits.test);
+    let known: BTreeSet<usize> = groups.iter().flatten().map(|stall| stall.worker).collect();
+    for (answer, (at, worker)) in answers.iter().zip(job.workers.iter().enumerate()) {
+        log.saw(Rule::SlowGpu, &[worker.rank], || {
+            let subject = SlowPart::from(worker).name();
+            if known.contains(&at) {
+                return Seen::of(subject, (answer, "block"), &limits.test);
+            }
+            let saw = "its part in collectives is not known".into();
+            let why = "no other GPU to compare with: its events show the network on one side, or \
+                       too few transfers";
+            Seen { subject, saw, because: Because::CannotTell(why.into()), nearness: 0.0 }
+        });
+    }
+    let slow = answers.into_iter().enumerate().filter(|(_, answer)| answer.is_slow());
     slow.map(|(worker, answer)| finding(job, worker, &groups, answer.effect().mean)).collect()
 }
 
@@ -142,7 +157,7 @@ mod tests {
 
     /// The ranks of the findings in a run of a second.
     fn found(job: &Job) -> Vec<u32> {
-        let all = find(job, 1e9, &Limits::default());
+        let all = find(job, 1e9, &Limits::default(), &mut Log::new(None));
         all.into_iter().flat_map(|finding| finding.root_ranks).collect()
     }
 

@@ -89,6 +89,12 @@ impl<'a> Transfers<'a> {
         comms
     }
 
+    /// The ranks of a communicator.
+    pub(crate) fn ranks(&self, comm: &str) -> Vec<u32> {
+        let members = self.members.get(comm).into_iter().flatten();
+        members.map(|&worker| self.job.workers[worker].rank).collect()
+    }
+
     /// The communicator of a kind.
     pub(crate) fn comm(&self, kind: Kind) -> &'a str {
         match kind {

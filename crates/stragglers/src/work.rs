@@ -13,9 +13,11 @@ judged again.
 use crate::coverage::Known;
 use crate::finding::{Finding, excess_figures};
 use crate::limits::Limits;
+use crate::looked::{Because, Log, Seen, below, lacks, percent};
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
 use crate::replay::Replay;
+use crate::rules::Rule;
 use crate::steps::Step;
 use ncclscope_delays::{Unit, Work};
 use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
@@ -44,6 +46,18 @@ const AHEAD: f64 = 5.0;
 struct Group {
     root: SlowPart,
     workers: Vec<usize>,
+}
+
+impl Group {
+    fn ranks(&self, job: &Job) -> Vec<u32> {
+        self.workers.iter().map(|&at| job.workers[at].rank).collect()
+    }
+
+    /// These weights, but with its work at that of its peers.
+    fn repaired(&self, replay: &Replay<'_>, weights: &[f64]) -> Vec<f64> {
+        let ranks = self.workers.iter().filter_map(|&at| u32::try_from(at).ok());
+        replay.peers.weights(&replay.graph, Unit::Work(&ranks.collect()), weights).weights
+    }
 }
 
 /// A unit that works longer than its peers.
@@ -77,23 +91,57 @@ pub(crate) fn find(
     replay: Option<&Replay<'_>>,
     known: &[Vec<Known>],
     limits: &Limits,
+    log: &mut Log,
 ) -> (Vec<Finding>, Vec<String>) {
     let Some(replay) = replay.filter(|replay| replay.job.workers.len() > 1) else {
         return (Vec::new(), Vec::new());
     };
     let compared = Compared::of(replay, known);
     let (mut candidates, mut undecided) = (Vec::new(), Vec::new());
-    for level in compared.levels() {
-        let (slow, unknown) = compared.slow(&level, limits);
+    let levels = compared.levels();
+    for level in &levels {
+        let (slow, unknown) = compared.slow(level, limits, log);
         candidates.extend(slow);
         undecided.extend(unknown);
     }
-    let explained = explain(replay, candidates, limits);
+    let explained = explain(replay, candidates, limits, log);
+    let asked = levels.iter().flat_map(|level| &level.groups);
+    note_gains(replay, asked, &explained, (limits, log));
     let undecided = still_costly(replay, &explained, undecided, limits);
     let mut findings: Vec<Finding> =
         explained.iter().map(|of| finding(replay, of, limits)).collect();
     host_bound(replay.job, &mut findings);
     (findings, undecided)
+}
+
+/// Notes what the repair of each asked group alone would gain: of all groups, if one rank is asked,
+/// and of those that were found, if all are.
+fn note_gains<'g>(
+    replay: &Replay<'_>,
+    groups: impl Iterator<Item = &'g Group>,
+    found: &[Candidate],
+    (limits, log): (&Limits, &mut Log),
+) {
+    let usual = replay.graph.weights();
+    let whole = replay.mean(usual);
+    for group in groups {
+        let is_found = found.iter().any(|one| one.group == *group);
+        let ranks = group.ranks(replay.job);
+        if !(is_found && log.is_asked(&ranks) || log.is_about(&ranks)) {
+            continue;
+        }
+        let gain = (whole - replay.mean(&group.repaired(replay, usual))) / whole;
+        log.saw(Rule::SlowRank, &ranks, || Seen {
+            subject: group.root.name(),
+            saw: format!("a step would be {} shorter without its excess", percent(gain.max(0.0))),
+            because: match is_found {
+                true => Because::Found,
+                false if gain < limits.test.least_cost => Because::Not(below(&limits.test)),
+                false => Because::CannotTell("its excess may be chance".into()),
+            },
+            nearness: (gain / limits.test.least_cost).max(0.0),
+        });
+    }
 }
 
 /// What may be slow although chance explains it, and would gain what matters if it was repaired
@@ -111,27 +159,15 @@ fn still_costly(
     let mean = repairs.mean(&[]);
     let costly = |(one, needs): &(Candidate, Needs)| {
         let gain = (mean - repairs.mean(&[one])) / whole;
-        let why = match needs {
-            Needs::Stalls(_) => format!("in {}, which may be chance", stalls(one.effect.stalls)),
-            Needs::Blocks(more) => format!(
-                "which may be chance in {}: {more} more would show it",
-                human::count(one.effect.blocks, "step")
-            ),
-            Needs::Peers(_) => "and it has too few peers to know what is usual".into(),
-            Needs::Another => "and healthy ranks may differ by as much".into(),
-        };
         let name = one.group.root.name();
         let text = format!(
-            "whether {name} is slow is not said: it costs {:.1} % of a step, {why}",
-            100.0 * gain
+            "whether {name} is slow is not said: it costs {} of a step, {}",
+            percent(gain),
+            lacks(&one.effect, *needs)
         );
         (gain >= limits.test.least_cost).then_some(text)
     };
     undecided.iter().filter_map(costly).collect()
-}
-
-fn stalls(number: u32) -> String {
-    human::count(usize::try_from(number).unwrap_or(usize::MAX), "stall")
 }
 
 /// What the steps show of the workers' own work.
@@ -228,13 +264,19 @@ impl Compared<'_> {
 
     /// The units of a level that are slow, or became slow, and those that cost what matters and may
     /// do so by chance; worst first.
-    fn slow(&self, level: &Level, limits: &Limits) -> (Vec<Candidate>, Vec<(Candidate, Needs)>) {
+    fn slow(
+        &self,
+        level: &Level,
+        limits: &Limits,
+        log: &mut Log,
+    ) -> (Vec<Candidate>, Vec<(Candidate, Needs)>) {
         // Two questions about each unit.
         let test = Test { slow_p: limits.test.slow_p / 2.0, ..limits.test };
         let all = compare_units(&level.blocks, level.against, &test);
         let since = compare_units(&level.excess, Against::Past, &test);
         let (mut slow, mut undecided) = (Vec::new(), Vec::new());
         for (at, answers) in all.into_iter().zip(since).enumerate() {
+            self.note(&level.groups[at], [&answers.0, &answers.1], (&test, log));
             match answers {
                 (Answer::Slow(effect), _) | (_, Answer::Slow(effect)) => slow.push((at, effect)),
                 (Answer::CannotTell(effect, needs), _) if effect.mean >= test.least_cost => {
@@ -250,6 +292,14 @@ impl Compared<'_> {
         let undecided = undecided.into_iter().map(|(of, needs)| (self.candidate(level, of), needs));
         let undecided = undecided.collect();
         (slow.into_iter().map(|of| self.candidate(level, of)).collect(), undecided)
+    }
+
+    /// Notes what the test says about a group: among its peers, and since when.
+    fn note(&self, group: &Group, answers: [&Answer; 2], (test, log): (&Test, &mut Log)) {
+        let ranks = group.ranks(self.job);
+        for answer in answers {
+            log.saw(Rule::SlowRank, &ranks, || Seen::of(group.root.name(), (answer, "step"), test));
+        }
     }
 
     fn candidate(&self, level: &Level, (at, effect): (usize, Effect)) -> Candidate {
@@ -273,16 +323,31 @@ fn usual_member(costs: impl Iterator<Item = f64>) -> f64 {
 /// The candidates that explain the loss: each time that whose repair gains most, until none gains
 /// what matters. Where members were not recorded, work may be a wait for one of them: the repair of
 /// such a candidate must gain it alone.
-fn explain(replay: &Replay<'_>, candidates: Vec<Candidate>, limits: &Limits) -> Vec<Candidate> {
-    let mut found = Vec::new();
-    let mut left = without_members(candidates);
+fn explain(
+    replay: &Replay<'_>,
+    candidates: Vec<Candidate>,
+    limits: &Limits,
+    log: &mut Log,
+) -> Vec<Candidate> {
+    let mut left = without_members(candidates, (replay.job, log));
     if left.is_empty() {
-        return found;
+        return left;
     }
     let mut repairs = Repairs { replay, weights: replay.graph.weights().to_vec() };
-    let mut mean = repairs.mean(&[]);
-    let least = limits.test.least_cost * mean;
-    left.retain(|one| one.is_whole || mean - repairs.mean(&[one]) >= least);
+    let whole = repairs.mean(&[]);
+    let least = limits.test.least_cost * whole;
+    left.retain(|one| one.is_whole || whole - repairs.mean(&[one]) >= least);
+    best(&mut repairs, left, (whole, least))
+}
+
+/// Of these candidates those that explain the loss, as each matters by `least` ns after those
+/// before it.
+fn best(
+    repairs: &mut Repairs<'_, '_>,
+    mut left: Vec<Candidate>,
+    (mut mean, least): (f64, f64),
+) -> Vec<Candidate> {
+    let mut found = Vec::new();
     loop {
         let gains: Vec<f64> = left.iter().map(|one| mean - repairs.mean(&[one])).collect();
         let best = (0..left.len()).max_by(|&a, &b| gains[a].total_cmp(&gains[b]));
@@ -293,7 +358,7 @@ fn explain(replay: &Replay<'_>, candidates: Vec<Candidate>, limits: &Limits) -> 
                 repairs.weights = repairs.with(&[&one]);
                 found.push(one);
             }
-            None if found.is_empty() => return together(&repairs, left, least),
+            None if found.is_empty() => return together(repairs, left, least),
             None => return found,
         }
     }
@@ -329,11 +394,8 @@ struct Repairs<'r, 'j> {
 impl Repairs<'_, '_> {
     /// The weights with the work of these, too, at their peers.
     fn with(&self, all: &[&Candidate]) -> Vec<f64> {
-        let Repairs { replay, weights } = self;
-        all.iter().fold(weights.clone(), |weights, candidate| {
-            let ranks = candidate.group.workers.iter().filter_map(|&at| u32::try_from(at).ok());
-            replay.peers.weights(&replay.graph, Unit::Work(&ranks.collect()), &weights).weights
-        })
+        let weights = self.weights.clone();
+        all.iter().fold(weights, |weights, one| one.group.repaired(self.replay, &weights))
     }
 
     /// The mean duration of a step with these repaired, too, ns.
@@ -344,15 +406,24 @@ impl Repairs<'_, '_> {
 
 /// The candidates without those whose work another one explains: a group whose usual member is slow
 /// explains the members that are no slower than twice as much, and the others explain themselves.
-fn without_members(candidates: Vec<Candidate>) -> Vec<Candidate> {
+fn without_members(candidates: Vec<Candidate>, (job, log): (&Job, &mut Log)) -> Vec<Candidate> {
     let is_inside = |one: &Candidate, group: &Candidate| {
         let is_smaller = one.group.workers.len() < group.group.workers.len();
         is_smaller
             && one.group.workers.iter().all(|worker| group.group.workers.contains(worker))
             && one.effect.mean <= ALIKE * group.effect.mean
     };
-    let explained: Vec<bool> =
-        candidates.iter().map(|one| candidates.iter().any(|group| is_inside(one, group))).collect();
+    let mut explained = vec![false; candidates.len()];
+    for (one, is_explained) in candidates.iter().zip(&mut explained) {
+        let Some(by) = candidates.iter().find(|group| is_inside(one, group)) else { continue };
+        *is_explained = true;
+        log.saw(Rule::SlowRank, &one.group.ranks(job), || Seen {
+            subject: one.group.root.name(),
+            saw: format!("it is no slower than {ALIKE} times the usual of its group"),
+            because: Because::Not(format!("{} explains it", by.group.root.name())),
+            nearness: one.effect.mean / (ALIKE * by.effect.mean),
+        });
+    }
     let all = candidates.into_iter().zip(explained);
     all.filter(|(_, is_explained)| !is_explained).map(|(one, _)| one).collect()
 }

@@ -33,7 +33,6 @@ const KEPT: &[Kept] = &[
     Kept("crates/diagnose/src/classify/cycle.rs", "other_order", 631, 9),
     Kept("crates/diagnose/src/classify/differs.rs", "differs_verdict", 747, 11),
     Kept("crates/diagnose/src/ended_first.rs", "verdict", 651, 10),
-    Kept("crates/diagnose/src/engine.rs", "search_once", 915, 10),
     Kept("crates/diagnose/src/input/assemble.rs", "add_pairs", 927, 16),
     Kept("crates/diagnose/src/input/assemble.rs", "job", 798, 15),
     Kept("crates/diagnose/src/input/awaited.rs", "awaited", 622, 10),

@@ -13,10 +13,14 @@ use crate::io::whole_folder::{self, Existing};
 use crate::run_input::input::{about_run, below, command_end, not_an_input, recordings_in};
 use crate::run_input::narrow::{FindingsNote, Known, has_some_rank, tell_filter, timeless};
 use crate::tables::sheet::{LocatedRow, Sheet};
+use crate::text::why_not;
 use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
 use ncclscope_diagnose::input::ras::Ras;
 use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Diagnosis, HiddenWhy, Job, NoEnd, Options, diagnose, fr_out, text};
+use ncclscope_diagnose::{
+    self as diagnose, Diagnosis, HiddenWhy, Job, NoEnd, Options, Rule, Shown, fr_out, text,
+};
+use ncclscope_findings::Looked;
 use ncclscope_node::unrecorded::Unrecorded;
 use ncclscope_operations::filter::FUNCTIONS;
 use ncclscope_operations::{Filter, human};
@@ -77,7 +81,9 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     if let Some(directory) = &args.fr_out {
         flight_recorder(&job, directory, &args.inputs)?;
     }
-    let mut found = diagnose(&job, &Options { hang: args.hang.hang_sec });
+    let options = options(args);
+    let mut found = diagnose::diagnose(&job, &options);
+    let seen = args.why_not.then(|| diagnose::why_not(&job, &options, &args.filter.rank));
     found.notes.extend(unrecorded.into_iter().flatten());
     if let Some(ras) = ras {
         ras.add_to(&mut found, &job);
@@ -90,26 +96,22 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         let untold = found.notes.iter().filter(|note| !job.left_out.contains(note));
         untold.for_each(|note| tell(format_args!("note: {note}")));
     }
-    match args.format {
-        TableFormat::Json => output::json(&Printed { found: &found, filter })?,
-        TableFormat::Text => {
-            let input = (!directories.is_empty()).then(|| words(&directories, args.run.id()));
-            let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
-            let text =
-                filter.unwrap_or_default() + &text::render(&found, Some(shown), input.as_deref());
-            output::text(&painted(&fitted(&text)))?;
-        }
-        TableFormat::Csv => sheet(&found)?.print_csv()?,
-        TableFormat::Md => output::text(&sheet(&found)?.markdown())?,
-    }
+    let input = (!directories.is_empty()).then(|| words(&directories, args.run.id()));
+    let printed = Printed { found: &found, filter, why_not: seen };
+    printed.print(args.format, (shown, input.as_deref()))?;
     // Where ranks waited for one that died, `stragglers` would call a healthy rank slow.
     let is_killed = job.killed_ns.is_some() && found.waiting_ranks != 0;
     let is_whole = is_asked && warnings.is_empty() && job.damaged.is_empty();
-    if shown.of == 0 && !is_killed && is_whole && !directories.is_empty() {
-        let input = words(&directories, args.run.id());
+    if let Some(input) = input.filter(|_| shown.of == 0 && !is_killed && is_whole) {
         tell(format_args!("if the job is slow: ncclscope stragglers {input}"));
     }
     Ok(exit_code(&found, is_whole))
+}
+
+/// How to diagnose the job.
+fn options(args: &DiagnoseArgs) -> Options {
+    let without = args.without.iter().copied().collect();
+    Options { without, ..Options::of(args.hang.hang_sec) }
 }
 
 fn exit_code(found: &Diagnosis, is_whole: bool) -> ExitCode {
@@ -175,6 +177,32 @@ struct Printed<'a> {
     #[serde(flatten)]
     found: &'a Diagnosis,
     filter: Option<FindingsNote>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not: Option<Vec<Looked>>,
+}
+
+impl Printed<'_> {
+    /// Prints it; `input` is the input as arguments of a command line.
+    fn print(
+        &self,
+        format: TableFormat,
+        (shown, input): (Shown, Option<&str>),
+    ) -> Result<(), Failure> {
+        match format {
+            TableFormat::Json => output::json(self)?,
+            TableFormat::Text => {
+                let filter = self.filter.as_ref();
+                let filter = filter.map(|note| format!("filter: {}\n", in_a_line(&note.text)));
+                let seen = self.why_not.as_ref().map(|seen| why_not(&Rule::all_about(), seen));
+                let body = text::render(self.found, Some(shown), input);
+                let parts = [filter.unwrap_or_default(), body, seen.unwrap_or_default()];
+                output::text(&painted(&fitted(&parts.concat())))?;
+            }
+            TableFormat::Csv => sheet(self.found)?.print_csv()?,
+            TableFormat::Md => output::text(&sheet(self.found)?.markdown())?,
+        }
+        Ok(())
+    }
 }
 
 /// The verdicts as a table.

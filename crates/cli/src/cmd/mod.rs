@@ -24,13 +24,20 @@ mod view;
 use crate::args::{CommandLine, Verb};
 use crate::io::formats::refuse;
 use crate::io::terminal;
+use crate::text::list_rules;
 use ncclscope_console::failure::Failure;
+use ncclscope_diagnose::Rule as HangRule;
+use ncclscope_findings::AboutRule;
+use ncclscope_stragglers::Rule as SlowRule;
 use std::process::ExitCode;
 
 pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
     terminal::configure(args.global);
     if starts_no_program(&args.verb) {
         use_small_pages();
+    }
+    if let Some(rules) = asked_rules(&args.verb) {
+        return list_rules(&rules);
     }
     refuse_others(&args.verb)?;
     match args.verb {
@@ -55,6 +62,15 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
         Verb::Env(args) => env::run(&args),
         Verb::Completions(args) => shell::completions(&args),
         Verb::Man(args) => shell::man(&args),
+    }
+}
+
+/// The rules that are to be listed.
+fn asked_rules(verb: &Verb) -> Option<Vec<AboutRule>> {
+    match verb {
+        Verb::Diagnose(args) if args.list_rules => Some(HangRule::all_about().into()),
+        Verb::Stragglers(args) if args.list_rules => Some(SlowRule::all_about().into()),
+        _ => None,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::run_input::narrow::{
 use crate::run_input::other_inputs;
 use crate::tables::sheet::{LocatedRow, Sheet};
 use crate::tables::table::{Align, Table};
+use crate::text;
 use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
 use ncclscope_findings::{Finding, Help, SlowPart};
 use ncclscope_inspector::Found;
@@ -23,7 +24,7 @@ use ncclscope_operations::human::{are, count, if_one};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_stragglers::causes::Cause;
 use ncclscope_stragglers::input::{Error, inspector, kineto, nsys, table};
-use ncclscope_stragglers::{Job, Limits, Shown, SlowReport, analyze};
+use ncclscope_stragglers::{Job, Judging, Limits, Rule, Shown, SlowReport, analyze_in_detail};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -77,9 +78,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     {
         return Err(Failure::usage("no operation was recorded in these steps or times"));
     }
-    let mut limits = Limits::default();
-    limits.test.least_cost = args.threshold / 100.0;
-    let mut report = analyze(&job, &limits);
+    let (mut report, _) = analyze_in_detail(&job, &judging(args));
     let Shown { shown, of } = report.show(&filter, &job);
     let judged = match window.is_some() || filter.steps.is_some() {
         true => "all ranks judged in that time",
@@ -107,7 +106,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
             };
             let named = if args.inputs.len() > INPUTS_NAMED { "RUN" } else { &*input };
             let input = is_recorded.then_some(named);
-            let body = text(&report, (input, &nothing));
+            let body = page(&report, (input, &nothing));
             output::text(&painted(&fitted(&(filter.unwrap_or_default() + &body))))?;
         }
         TableFormat::Csv => sheet(&report)?.print_csv()?,
@@ -117,6 +116,14 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
     // cause.
     let is_found = code == ExitCode::SUCCESS && !report.findings.is_empty();
     Ok(if is_found { ExitCode::from(FINDINGS) } else { code })
+}
+
+/// How to judge the job.
+fn judging(args: &StragglersArgs) -> Judging {
+    let mut limits = Limits::default();
+    limits.test.least_cost = args.threshold / 100.0;
+    let without = args.without.iter().copied().collect();
+    Judging { limits, without, why_not: args.why_not.then(|| args.filter.rank.clone()) }
 }
 
 /// The findings as a table.
@@ -317,7 +324,7 @@ fn exports_in(directory: &Path) -> Vec<PathBuf> {
 
 /// The report as text: the findings first, or the line `nothing`, then the causes of the waiting.
 /// `input`: recordings as arguments of a command line, for the verbs with more details.
-fn text(report: &SlowReport, (input, nothing): (Option<&str>, &str)) -> String {
+fn page(report: &SlowReport, (input, nothing): (Option<&str>, &str)) -> String {
     let mut text = format!(
         "{}, {}, {} {} of sends and receives, {} (from {})\n",
         count(report.workers, "worker"),
@@ -339,6 +346,9 @@ fn text(report: &SlowReport, (input, nothing): (Option<&str>, &str)) -> String {
         text += nothing;
     }
     report.findings.iter().for_each(|finding| add_finding(&mut text, finding, input));
+    if let Some(seen) = &report.why_not {
+        text += &text::why_not(&Rule::all_about(), seen);
+    }
     causes(&mut text, report);
     arrivers(&mut text, report);
     for (title, lines) in [("NOT SAID", &report.quiet), ("NOTES", &report.notes)] {

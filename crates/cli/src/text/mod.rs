@@ -16,11 +16,13 @@ mod operations;
 mod page;
 mod peers;
 mod screen;
+mod why_not;
 
 pub(crate) use compare::comparison;
 pub(crate) use content::Content;
 pub(crate) use groups::groups;
 pub(crate) use page::Page;
+pub(crate) use why_not::{list_rules, why_not};
 
 use ncclscope_answer::State;
 use ncclscope_console::printable::Colour;

@@ -41,6 +41,36 @@ fn a_rank_that_others_wait_for() {
     assert_eq!(found["silent_ranks"], serde_json::json!([]));
 }
 
+/// Each rank has what it does and what keeps it from being named; a rule can be switched off.
+#[test]
+fn ranks_have_reasons_not_to_be_named_and_rules_can_be_switched_off() {
+    let run = killed(60_000_000_000);
+    let json = ncclscope(&["diagnose", run.text(), "--why-not", "--format", "json"]).ends_with(1);
+    let found: Value = serde_json::from_str(&json.stdout).unwrap();
+    follows(&found, "diagnosis");
+    let of = |rank: u64| {
+        let seen = found["why_not"].as_array().unwrap().iter();
+        let of: Vec<&Value> =
+            seen.filter(|one| one["ranks"] == serde_json::json!([rank])).collect();
+        let [one] = of[..] else { panic!("{of:?}") };
+        ["outcome", "because", "saw"].map(|field| one[field].as_str().unwrap().to_owned())
+    };
+    assert_eq!(of(0)[..2], ["not", "it waits for rank 1, not there yet or without input"]);
+    assert!(
+        of(0)[2].starts_with("in operation 2 (AllReduce, 4 MiB) of communicator"),
+        "{:?}",
+        of(0)
+    );
+    assert!(of(1)[0] == "found" && of(1)[2].ends_with("; H1a names it"), "{:?}", of(1));
+    let one = ncclscope(&["diagnose", run.text(), "--why-not", "--rank", "0"]).ends_with(0).stdout;
+    assert!(one.contains("wait-graph  rank 0\n") && !one.contains("wait-graph  rank 1\n"), "{one}");
+    let without =
+        ncclscope(&["diagnose", run.text(), "--without", "wait-graph"]).ends_with(0).stdout;
+    assert!(without.contains("note: wait-graph is switched off"), "{without}");
+    let rules = ncclscope(&["diagnose", "--list-rules"]).ends_with(0).stdout;
+    assert!(rules.contains("settings-mismatch (H2c)"), "{rules}");
+}
+
 #[test]
 fn a_rank_that_left_nothing_is_not_called_dead() {
     let run = killed(60_000_000_000);

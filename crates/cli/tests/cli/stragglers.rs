@@ -62,6 +62,54 @@ fn a_communicator_is_its_hash_and_its_name() {
     assert!(csv.contains(&format!(",{},", comms[0]["comm"].as_str().unwrap())), "{csv}");
 }
 
+/// Each rule says what it saw of a rank, and which limit decided; a rule that is switched off finds
+/// nothing, and the report says so.
+#[test]
+fn rules_say_why_they_report_nothing_and_can_be_switched_off() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    let run = run.to_str().unwrap();
+    ncclscope(&["simulate", "-o", run, "--fault", "slow-gpu", "--seed", "1"]).ends_with(0);
+    let slow = json(run, 1)["findings"][0]["root_ranks"][0].as_u64().unwrap();
+    let other = if slow == 0 { 1 } else { 0 };
+    let asked = |rank: u64| {
+        let rank = rank.to_string();
+        let args = ["stragglers", run, "--format", "json", "--why-not", "--rank", &rank];
+        let report: Value = serde_json::from_str(&ncclscope(&args).stdout).unwrap();
+        follows(&report, "stragglers");
+        report["why_not"].as_array().unwrap().clone()
+    };
+    let outcomes = |seen: &[Value], name: &str| -> Vec<String> {
+        let of = seen.iter().filter(|one| one["rule"] == name);
+        of.map(|one| one["outcome"].as_str().unwrap().to_owned()).collect()
+    };
+    let [of_slow, of_other] = [slow, other].map(asked);
+    assert!(outcomes(&of_slow, "slow-rank").contains(&"found".into()), "{of_slow:#?}");
+    let of_other_rank = outcomes(&of_other, "slow-rank");
+    assert!(of_other_rank.contains(&"not".into()) && !of_other_rank.contains(&"found".into()));
+    for rule in ["slow-rank", "slow-link", "slowed-transfers", "slow-gpu", "changed-algorithm"] {
+        assert!(!outcomes(&of_other, rule).is_empty(), "{rule}: {of_other:#?}");
+    }
+    let is_of = |one: &Value| {
+        let ranks = one["ranks"].as_array().unwrap();
+        ranks.is_empty() || ranks.contains(&other.into())
+    };
+    assert!(of_other.iter().all(is_of));
+    let text = ncclscope(&["stragglers", run, "--why-not"]).ends_with(1).stdout;
+    assert!(text.contains("WHY NOT MORE") && text.contains("costs less than 2.0 % of a step"));
+    let without = ncclscope(&["stragglers", run, "--without", "slow-rank"]).ends_with(0).stdout;
+    assert!(without.contains("slow-rank is switched off"), "{without}");
+    assert!(
+        ncclscope(&["stragglers", run, "--without", "slow"])
+            .ends_with(2)
+            .stderr
+            .contains("slow-gpu")
+    );
+    let rules = ncclscope(&["stragglers", "--list-rules"]).ends_with(0).stdout;
+    assert!(rules.contains("slow-link (S3, S4)"), "{rules}");
+    assert_eq!(json(run, 1).get("why_not"), None);
+}
+
 /// Class, ranks and link of findings or of the planted faults.
 fn essence(findings: &Value) -> Vec<[String; 3]> {
     let findings = findings.as_array().unwrap().iter();

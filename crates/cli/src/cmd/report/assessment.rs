@@ -15,7 +15,7 @@ use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::recording::assemble;
 use ncclscope_diagnose::{Diagnosis, Options, Waiting, diagnose_in_detail};
 use ncclscope_report::{By, Report};
-use ncclscope_stragglers::{Details, Limits, SlowReport, analyze_in_detail};
+use ncclscope_stragglers::{Details, Judging, SlowReport, analyze_in_detail};
 use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Assessment {
             let slow = scope.spawn(|| {
                 let mut slow = job.finish();
                 slow.notes.extend(ends.note());
-                let slow = analyze_in_detail(&slow, &Limits::default());
+                let slow = analyze_in_detail(&slow, &Judging::default());
                 say(1, || "judged stragglers".into());
                 slow
             });
@@ -65,7 +65,7 @@ impl Assessment {
             let settings =
                 InputOptions { hang, is_checked: true, command, ..InputOptions::default() };
             let job = assemble(snapshots, &settings).unwrap_or_default();
-            let (hang, waiting) = diagnose_in_detail(&job, &Options { hang });
+            let (hang, waiting) = diagnose_in_detail(&job, &Options::of(hang));
             say(1, || "judged hangs".into());
             let (slow, details) = slow.join().unwrap_or_else(|panic| resume_unwind(panic));
             let report = report.join().unwrap_or_else(|panic| resume_unwind(panic));

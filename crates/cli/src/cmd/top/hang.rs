@@ -30,7 +30,7 @@ pub(super) fn find(table: &Table, limit: Duration) -> Hangs {
     for number in jobs {
         let of_job = build(&table.of_jobs(|job| job == number), limit);
         let job = table.jobs.get(&number).cloned().unwrap_or_default();
-        let found = diagnose(&of_job, &Options { hang: limit }).findings;
+        let found = diagnose(&of_job, &Options::of(limit)).findings;
         hangs.findings.extend(found.into_iter().map(|finding| (job.clone(), finding)));
     }
     hangs
