@@ -7,6 +7,7 @@ use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
 use ncclscope_diagnose::{Diagnosis, Ending, FirstEnd, RankExit};
 use ncclscope_findings::{Confidence, Cost, Finding, FindingClass, Help, RankLocation};
+use ncclscope_limits::slow;
 use ncclscope_operations::human::{self, if_one};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeSet;
@@ -14,9 +15,6 @@ use std::collections::BTreeSet;
 /// Maximum number of ranks that are named with their locations. Of more ranks, only the numbers and
 /// hosts are named.
 const NAMED: usize = 2;
-/// Fewer GPU-hours are not worth a line.
-const LEAST_HOURS: f64 = 0.05;
-
 /// The answer, as `answer` in the schema `ncclscope.report/3`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Answer {
@@ -161,7 +159,7 @@ impl Answer {
         if let Some(cost) = self.cost {
             lines.push(("cost", cost.to_string()));
         }
-        if let Some(hours) = self.used_gpu_hours.filter(|&hours| hours >= LEAST_HOURS) {
+        if let Some(hours) = self.used_gpu_hours.filter(|&hours| hours >= slow::HOURS) {
             lines.push(("cost", format!("the run used {} GPU-hours", human::three(hours))));
         }
         if let Some(next) = self.next.first() {

@@ -10,7 +10,7 @@ use ncclscope_report::Report;
 use std::collections::BTreeMap;
 
 /// An hour, ns.
-const HOUR_NS: f64 = 3.6e12;
+const HOUR_NS: f64 = 3600.0 * 1e9;
 
 /// Time since when the job is over, hangs or is slow, as text; for a slow job that of the worst
 /// finding.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The moments of a job in the order of time, with what each waits for, and their replay.
 
+use ncclscope_limits::clocks::RESOLUTION;
 use std::collections::BTreeSet;
 
 /// One member's part in an operation.
@@ -51,10 +52,6 @@ pub(crate) enum Kind {
 
 /// No moment.
 pub(crate) const NONE: u32 = u32::MAX;
-/// Resolution of two times of a GPU, each of which is known to 1 us at worst, ns: an arrival that
-/// seems to be earlier than an end by less may wait for it. Ends are earlier by as much, but after
-/// the arrival at their operation.
-pub const RESOLUTION: f64 = 2e3;
 
 /// A moment.
 #[derive(Clone, Copy, Debug)]
@@ -160,7 +157,7 @@ impl Graph {
     /// When each step ends if the moments have these weights.
     #[must_use]
     pub fn replay(&self, weights: &[f64]) -> StepEnds {
-        let mut times = vec![0.0_f64; self.nodes.len()];
+        let mut times = vec![0.0; self.nodes.len()];
         let mut ends = vec![f64::NAN; self.steps];
         for (at, (node, weight)) in self.nodes.iter().zip(weights).enumerate() {
             let time = node.earliest(&times) + weight;

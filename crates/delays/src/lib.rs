@@ -27,7 +27,7 @@ mod peers;
 mod walk;
 mod work;
 
-pub use graph::{Graph, Operation, Part, RESOLUTION, StepEnds};
+pub use graph::{Graph, Operation, Part, StepEnds};
 pub use peers::{Peers, Replaced, Unit};
 pub use walk::{Charge, Source, Wait};
 pub use work::Work;

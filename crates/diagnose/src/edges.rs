@@ -14,12 +14,10 @@ lower bounds: a sender has given at least what it shows, but what a receiver sho
 with what the sender had given while the receiver was heard from.
 */
 
-use crate::job::{CLOCKS_NS, Communicator, Job, Process, Vector};
+use crate::job::{Communicator, Job, Process, Vector};
 use crate::state;
 use ncclscope_findings::rank::Transfer;
-
-/// A heartbeat, once a second, may lack what happened since the one before, ns.
-const HEARTBEAT_NS: u64 = 1_000_000_000;
+use ncclscope_limits::{clocks, hangs};
 
 /// One end of an edge: its counts, in steps, and its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +116,8 @@ impl Edge {
     /// heard from after the sender's last change.
     fn still_ns(&self) -> Option<u64> {
         let (sender, receiver) = (self.sender?, self.receiver?);
-        let clocks_ns = if self.are_on_one_host { 0 } else { CLOCKS_NS };
-        let least = sender.changed_ns?.saturating_add(HEARTBEAT_NS + clocks_ns);
+        let clocks_ns = if self.are_on_one_host { 0 } else { clocks::HOSTS_NS };
+        let least = sender.changed_ns?.saturating_add(hangs::HEARTBEAT_NS + clocks_ns);
         let still = |end: End| Some(end.heard_ns?.saturating_sub(end.changed_ns?));
         let both = still(sender)?.min(still(receiver)?);
         (receiver.heard_ns? >= least).then_some(both)

@@ -6,12 +6,12 @@ use crate::diagnosis::{Diagnosis, Hidden, HiddenWhy, is_vague};
 use crate::ending::CommandEnd;
 use crate::job::{Job, NoEnd, Process, ProcessStatus};
 use crate::rules::Rule;
-use crate::standstill::{self, SHORTEST_NS, Standstill};
+use crate::standstill::{self, Standstill};
 use crate::wait_graph::{self, SearchParams, Wait, WaitRoots};
 use crate::waiting::{self, Waiting};
 use crate::{desync, doubts, ended_first, help, python_lines, settings, setup, unseen, words};
-use ncclscope_findings::patience;
 use ncclscope_findings::{Doubt, Finding};
+use ncclscope_limits::hangs;
 use ncclscope_operations::human;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -28,7 +28,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options::of(Duration::from_secs(30))
+        Options::of(Duration::from_nanos(hangs::HANG_NS))
     }
 }
 
@@ -50,7 +50,7 @@ impl Options {
     /// nor that the job was killed says anything of it.
     fn excused_ns(&self) -> u64 {
         let asked = u64::try_from(self.hang.as_nanos()).unwrap_or(u64::MAX);
-        patience::MOST_NS.max(asked)
+        hangs::MOST_NS.max(asked)
     }
 }
 
@@ -234,8 +234,11 @@ fn unexplained(findings: &[Finding], waiting: &HashSet<u32>, job: &Job) -> Optio
 
 /// The processes that wait for less than the limit, and a note about them.
 fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
-    let lower =
-        SearchParams { hang_ns: SHORTEST_NS, excused_ns: u64::MAX, ..SearchParams::default() };
+    let lower = SearchParams {
+        hang_ns: hangs::SHORTEST_NS,
+        excused_ns: u64::MAX,
+        ..SearchParams::default()
+    };
     let found = wait_graph::find(job, &lower);
     let age = |wait: &Wait| job.comms[wait.comm as usize].vectors[wait.member as usize].age_ns;
     let oldest = found.waits.iter().filter_map(age).max()?;

@@ -18,9 +18,6 @@ use std::sync::Arc;
 /// Value of [`Job::source`] for recordings.
 pub(crate) const RECORDINGS: &str = "recordings";
 
-/// Clocks of different hosts may differ by this, ns.
-pub(crate) const CLOCKS_NS: u64 = 2_000_000_000;
-
 /// A job in the form that all kinds of input are converted to: what each rank called and did.
 #[derive(Clone, Debug, Default)]
 pub struct Job {

@@ -9,10 +9,8 @@ past as peer: that the last of n pauses is the longest has a chance of 1 in n.
 */
 
 use crate::job::{Job, Process, ProcessStatus};
+use ncclscope_limits::hangs;
 use serde::Serialize;
-
-/// Shorter pauses are normal in a running job, ns.
-pub(crate) const SHORTEST_NS: u64 = 100_000_000;
 
 /// For how long nothing of a job has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -37,7 +35,7 @@ pub(crate) fn find(job: &Job, hang_ns: u64) -> Option<Standstill> {
         usual_ns = usual_ns.zip(process.usual_ns).map(|(a, b)| a.min(b));
     }
     let is_unusual = usual_ns.is_some_and(|usual| still_ns > usual);
-    let is_long = still_ns >= hang_ns || is_unusual && still_ns >= SHORTEST_NS;
+    let is_long = still_ns >= hang_ns || is_unusual && still_ns >= hangs::SHORTEST_NS;
     is_long.then_some(Standstill { still_ns, usual_ns })
 }
 

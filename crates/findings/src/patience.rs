@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! For how long something else may explain that an operation stands still.
 
-/// Maximum of an extended limit, ns, unless the limit itself is longer. PyTorch's own watchdog ends
-/// the process after 600 s, and the report must come before.
-pub const MOST_NS: u64 = 540_000_000_000;
-/// Maximum factor of the limit while other operations end, or if similar operations take long.
-const EXCUSED: u64 = 4;
+use ncclscope_limits::hangs::{self, MOST_NS};
 
 /// `factor` times the limit (both in ns), within [`MOST_NS`].
 #[must_use]
@@ -19,7 +15,7 @@ pub const fn extended(limit_ns: u64, factor: u64) -> u64 {
 /// After it the watchdog reports a hang.
 #[must_use]
 pub const fn excused(limit_ns: u64) -> u64 {
-    extended(limit_ns, EXCUSED)
+    extended(limit_ns, hangs::EXCUSED)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ recording. A field that its source does not know has a value that matches no rul
 list, [`Launch::Unknown`]. This module does **not** apply rules: that is [`crate::rules`].
 */
 
+use ncclscope_limits::hangs;
 /// The state of one operation of a communicator on one rank, with its network transfers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RankState {
@@ -173,9 +174,6 @@ impl Transfer {
     }
 }
 
-/// The shortest time over which a thread that never ran counts as starved, ns.
-const TURN_NS: u64 = 1_000_000_000;
-
 /// The kernel's accounting of a thread between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Thread {
@@ -219,7 +217,7 @@ impl Thread {
     #[must_use]
     pub const fn is_starved(&self) -> bool {
         let Thread { span_ns, delay_ns, cpu_ns, .. } = *self;
-        span_ns >= TURN_NS && delay_ns > span_ns / 10 * 9 && cpu_ns < span_ns / 1000
+        span_ns >= hangs::STARVED_NS && delay_ns > span_ns / 10 * 9 && cpu_ns < span_ns / 1000
     }
 
     /// It used more than 1 % of the time.

@@ -31,9 +31,7 @@ neither N1, N4 nor N5; it may still wait for its sender.
 
 use crate::class::FindingClass;
 use crate::rank::{Ahead, Launch, Pending, RankState, Thread, Transfer};
-
-/// A transfer that the proxy thread has not begun after this time counts as stalled, ns.
-const UNSEEN_NS: u64 = 1_000_000_000;
+use ncclscope_limits::hangs;
 
 /// The finding of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -149,7 +147,7 @@ pub fn proxy_stalled(state: &RankState) -> Option<RankFinding> {
     let unseen = unseen.max_by_key(|transfer| transfer.still_ns);
     // A running thread may have other transfers before this one on the same connection.
     let is_at_work = state.proxy_threads.iter().any(Thread::is_at_work);
-    if let Some(transfer) = unseen.filter(|it| it.still_ns >= UNSEEN_NS && !is_at_work) {
+    if let Some(transfer) = unseen.filter(|it| it.still_ns >= hangs::UNSEEN_NS && !is_at_work) {
         let why = "a transfer was given to the proxy thread, which has not looked at it";
         return Some(RankFinding::of(FindingClass::ProxyStalled, why).by(transfer));
     }

@@ -9,6 +9,7 @@ use crate::rank::ranks;
 use crate::robust::{DEVIATION, median_mad};
 use crate::series::{likeness, winsorised};
 use crate::stalls::Stalls;
+use ncclscope_limits::test;
 use ncclscope_operations::stats::{count, median, to_u64};
 
 /// What the blocks show of a unit.
@@ -132,27 +133,27 @@ impl Question<'_> {
         let deviation = median(&mut deviations).unwrap_or(0.0);
         let units = moments.len();
         // One unit among so many does not move a median deviation.
-        let is_many = units >= Limits::MANY_UNITS;
+        let is_many = units >= test::MANY_UNITS;
         let spread = if !is_many {
-            limits.spread_of_few
+            test::SPREAD_OF_FEW
         } else {
             let spread = median_mad(&mut moments.iter().map(|it| it.1).collect::<Vec<f64>>());
             let own = spread.map_or(0.0, |(_, mad)| DEVIATION * mad);
             let error = deviation / (count(series.blocks) / alike).max(1.0).sqrt();
-            limits.spread.max((own * own - error * error).max(0.0).sqrt())
+            test::SPREAD.max((own * own - error * error).max(0.0).sqrt())
         };
         let estimates = if is_many { 2.0 } else { 1.0 };
-        let of = Comparison::Peers(Stalls::of(&series, alike, limits));
+        let of = Comparison::Peers(Stalls::of(&series, alike));
         Question { limits, series, units, is_many, estimates, alike, deviation, spread, of }
     }
 
     fn with_past(series: Series, limits: &Limits) -> Question<'_> {
         // A stall is no change.
         let tame: Vec<Vec<f64>> = series.units().map(tamed).collect();
-        let splits = splits(&tame, Limits::BLOCKS);
+        let splits = splits(&tame, test::BLOCKS);
         let alike = alike(likeness(splits.iter().flatten().map(|split| split.rest.as_slice())));
         // As many independent blocks are on each side.
-        let least = to_u64((count(Limits::BLOCKS) * alike).ceil());
+        let least = to_u64((count(test::BLOCKS) * alike).ceil());
         let least = usize::try_from(least).unwrap_or(usize::MAX);
         let splits = self::splits(&tame, least);
         let mut deviations: Vec<f64> =
@@ -161,7 +162,7 @@ impl Question<'_> {
         let deviation = median(&mut deviations).unwrap_or(0.0);
         let of = Comparison::Past { splits, least };
         // How units differ does not matter: each is compared with itself.
-        let (is_many, estimates, spread) = (false, 1.0, limits.spread);
+        let (is_many, estimates, spread) = (false, 1.0, test::SPREAD);
         Question { limits, series, units, is_many, estimates, alike, deviation, spread, of }
     }
 
@@ -184,8 +185,8 @@ impl Question<'_> {
         if self.units < 2 {
             return unknown(blocks, Needs::Peers(1));
         }
-        if blocks < Limits::BLOCKS {
-            return unknown(blocks, Needs::Blocks(Limits::BLOCKS - blocks));
+        if blocks < test::BLOCKS {
+            return unknown(blocks, Needs::Blocks(test::BLOCKS - blocks));
         }
         let effective = (count(blocks) / self.alike).max(1.0);
         let body = Body {
@@ -260,7 +261,7 @@ impl Question<'_> {
         if p <= limits.slow_p && body.mean > limits.least_cost {
             return Some(true);
         }
-        let is_less = p > limits.healthy_p
+        let is_less = p > test::HEALTHY_P
             && body.most() < limits.least_cost
             && evidence.stalls_cost < limits.least_cost
             && (self.is_many || body.mean < limits.least_cost);
@@ -268,16 +269,16 @@ impl Question<'_> {
     }
 
     fn needs(&self, evidence: &Evidence) -> Needs {
-        if evidence.stalls_cost >= self.limits.least_cost && evidence.stalls < Limits::STALLS {
-            return Needs::Stalls(Limits::STALLS - evidence.stalls);
+        if evidence.stalls_cost >= self.limits.least_cost && evidence.stalls < test::STALLS {
+            return Needs::Stalls(test::STALLS - evidence.stalls);
         }
         let times = (1..=MOST_DOUBLED).map(|power| 1_usize << power);
         let mut enough =
             times.filter(|times| self.is_slow(&evidence.repeated(count(*times))).is_some());
         match enough.next() {
             Some(times) => Needs::Blocks((times - 1) * evidence.blocks),
-            None if evidence.peers > 0 && self.units < Limits::MANY_UNITS => {
-                Needs::Peers(Limits::MANY_UNITS - self.units)
+            None if evidence.peers > 0 && self.units < test::MANY_UNITS => {
+                Needs::Peers(test::MANY_UNITS - self.units)
             }
             None => Needs::Another,
         }
@@ -324,7 +325,7 @@ impl Evidence {
 /// The values without stalls, where what is usual may have changed once: their ranks show where,
 /// however long a stall is, and each side has its own usual value.
 fn tamed(values: &[f64]) -> Vec<f64> {
-    let at = Split::of(&ranks(values), Limits::BLOCKS).map_or(0, |split| split.at);
+    let at = Split::of(&ranks(values), test::BLOCKS).map_or(0, |split| split.at);
     let (before, after) = values.split_at(at);
     [before, after].map(|side| winsorised(side).0).concat()
 }

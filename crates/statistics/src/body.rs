@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The body of a unit's values: whether their mean is above what healthy units differ by.
 
-use crate::limits::Limits;
 use crate::tails::{student, student_95};
+use ncclscope_limits::test;
 
 /// What is known of a mean.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,7 +25,7 @@ impl Body {
 
     /// One-sided p value of the hypothesis that the unit is healthy.
     pub(crate) fn p(&self) -> f64 {
-        let (above, error) = (self.mean - Limits::SPREADS * self.spread, self.error());
+        let (above, error) = (self.mean - test::SPREADS * self.spread, self.error());
         match error > 0.0 {
             true => student(above / error, self.freedom.max(1.0)),
             false if above > 0.0 => 0.0,
@@ -38,7 +38,7 @@ impl Body {
     pub(crate) fn most(&self) -> f64 {
         let (spread, error) = (self.spread.powi(2), self.error().powi(2));
         let kept = spread / (spread + error);
-        kept * self.mean + Limits::SURE * (kept * error).sqrt()
+        kept * self.mean + test::SURE * (kept * error).sqrt()
     }
 
     /// The mean's 95 % interval.

@@ -42,5 +42,5 @@ pub use answer::{Answer, Effect, Needs, compare_unit, compare_units};
 pub use blocks::{Against, Blocks};
 pub use limits::Limits;
 pub use rank::{least_p, rank_sum, shift};
-pub use robust::{DEVIATION, median, median_mad, median_of_others};
+pub use robust::{DEVIATION, median, median_error, median_mad, median_of_others};
 pub use series::{inflation, mean_and_error};

@@ -16,7 +16,7 @@ use ncclscope_operations::stats::{count, median, to_u64};
 /// Maximum number of values in both samples together for the exact test.
 const EXACT: usize = 24;
 /// The 97.5 % quantile of the standard normal distribution.
-const Z_95: f64 = 1.959_963_985;
+pub(crate) const Z_95: f64 = 1.959_963_985;
 
 /// Two-sided p value for the hypothesis that both samples have the same distribution. An
 /// `inflation` of 1 means that the values are independent.

@@ -20,6 +20,13 @@ pub fn median_mad(values: &mut [f64]) -> Option<(f64, f64)> {
     Some((middle, stats::median(&mut off)?))
 }
 
+/// The standard error of a median of so many values with this median absolute deviation: that of a
+/// median of normally distributed values is 1.2533 times that of their mean.
+#[must_use]
+pub fn median_error(mad: f64, values: usize) -> f64 {
+    1.2533 * DEVIATION * mad / stats::count(values).sqrt()
+}
+
 /// The median of the sorted values without `one` of them; `one` itself if there is no other.
 #[must_use]
 pub fn median_of_others(sorted: &[f64], one: f64) -> f64 {

@@ -6,17 +6,10 @@ the correlation of neighbours, as for a first-order autoregressive series.
 */
 
 use crate::blocks::known;
-use crate::rank::doubled_ranks;
+use crate::rank::{Z_95, doubled_ranks};
 use crate::robust::{DEVIATION, median_mad};
+use ncclscope_limits::test;
 use ncclscope_operations::stats::count;
-
-/// Maximum correlation of neighbours that is used; a stronger one is a trend.
-const STRONGEST: f64 = 0.8;
-/// Values further than this many robust deviations from the median count as if they were that far:
-/// stalls are no part of the likeness of neighbours (as in `../shared/design/judgement`).
-const WINSORISED: f64 = 4.0;
-/// Standard errors of a mean that its interval reaches to either side: 95 %.
-const ERRORS: f64 = 1.96;
 
 /// Factor by which the variance of values in time order exceeds that of independent values, over
 /// several series; at least 1.
@@ -42,14 +35,14 @@ pub fn mean_and_error(values: &[f64]) -> (f64, f64) {
     let pairs = values.windows(2).map(|pair| (pair[0] - mean) * (pair[1] - mean));
     let alike = if squares > 0.0 { pairs.sum::<f64>() / squares } else { 0.0 };
     let variance = squares / (number - 1.0).max(1.0) * factor(alike);
-    (mean, ERRORS * (variance / number.max(1.0)).sqrt())
+    (mean, Z_95 * (variance / number.max(1.0)).sqrt())
 }
 
 /// The values, with those that are far from the median moved towards it; and the median.
 pub(crate) fn winsorised(values: &[f64]) -> (Vec<f64>, f64) {
     let spread = median_mad(&mut known(values).collect::<Vec<f64>>());
     let (middle, mad) = spread.unwrap_or_default();
-    let widest = WINSORISED * DEVIATION * mad;
+    let widest = test::WINSORISED * DEVIATION * mad;
     let tame = values.iter().map(|value| value.clamp(middle - widest, middle + widest));
     (tame.collect(), middle)
 }
@@ -73,7 +66,7 @@ pub(crate) fn likeness<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
 
 /// The factor of the variance for a correlation of neighbours.
 fn factor(alike: f64) -> f64 {
-    let r = alike.clamp(0.0, STRONGEST);
+    let r = alike.clamp(0.0, test::STRONGEST);
     (1.0 + r) / (1.0 - r)
 }
 

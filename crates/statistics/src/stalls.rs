@@ -12,14 +12,14 @@ that cost a second each are not hidden by ten of other units that cost a millise
 */
 
 use crate::blocks::{Series, known};
-use crate::limits::Limits;
 use crate::robust::DEVIATION;
+use ncclscope_limits::test;
 use ncclscope_operations::stats::{count, median, to_u64};
 
 /// Parts into which the cost of a unit's stalls is divided, for each of them.
-const PARTS: f64 = 16.0;
+const PARTS: u32 = 16;
 /// Maximum number of parts: the time for a unit grows with it.
-const MOST_PARTS: f64 = 4096.0;
+const MOST_PARTS: u32 = 4096;
 
 /// The stalls in a question.
 #[derive(Debug)]
@@ -33,10 +33,10 @@ pub(crate) struct Stalls {
 impl Stalls {
     /// The stalls of units, where blocks that are less than `apart` from one another, and
     /// neighbours, are one.
-    pub(crate) fn of(series: &Series, apart: f64, limits: &Limits) -> Stalls {
+    pub(crate) fn of(series: &Series, apart: f64) -> Stalls {
         let mut off: Vec<f64> = series.units().flat_map(known).map(f64::abs).collect();
         let deviation = DEVIATION * median(&mut off).unwrap_or(0.0);
-        let level = limits.stall.max(limits.stall_deviations * deviation);
+        let level = test::STALL.max(test::STALL_DEVIATIONS * deviation);
         // The unit of each block with the largest value.
         let mut worst = vec![(0, level); series.blocks];
         for (unit, values) in series.units().enumerate() {
@@ -70,13 +70,13 @@ impl Stalls {
     /// The chance that a unit among so many has stalls that cost as much as those of this one.
     pub(crate) fn p(&self, unit: usize, units: f64) -> f64 {
         let number = self.number(unit);
-        if number < Limits::STALLS {
+        if number < test::STALLS {
             return 1.0;
         }
         let own: f64 = self.all.iter().filter(|(of, _)| *of == unit).map(|(_, cost)| cost).sum();
-        let parts = (PARTS * f64::from(number)).min(MOST_PARTS);
+        let parts = f64::from(number.saturating_mul(PARTS).min(MOST_PARTS));
         // Costs are rounded up, so that the chance is not too small; but not for a rounding error.
-        let round = |cost: f64| to_u64((cost / own * parts - 1e-6).ceil());
+        let round = |cost: f64| to_u64((cost / own * parts - 1.0 / 1e6).ceil());
         let costs = self.all.iter().map(|(_, cost)| round(*cost));
         chance_of(costs, to_u64(parts), 1.0 / units)
     }

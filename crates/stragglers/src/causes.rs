@@ -15,6 +15,7 @@ use crate::model::{Job, LayoutPosition};
 use crate::replay::Replay;
 use ncclscope_delays::{Charge, Source, Wait};
 use ncclscope_findings::SlowPart;
+use ncclscope_limits::slow;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,9 +23,6 @@ use std::collections::{BTreeMap, HashMap};
 const CAUSES: usize = 100;
 /// Maximum number of ranks in [`Cause::through`].
 const THROUGH: usize = 8;
-/// Minimum share of a cause's waiting that a rank passes on to be in [`Cause::through`].
-const PASSED: f64 = 0.1;
-
 /// Something that ranks wait for longer than they would among its peers.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Cause {
@@ -163,7 +161,7 @@ impl Causes {
         }
         for (key, ns) in worst {
             let mut passed = through.remove(&key).unwrap_or_default();
-            passed.retain(|(of, _)| *of >= PASSED * ns);
+            passed.retain(|(of, _)| *of >= slow::PASSED * ns);
             passed.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
             let is_first = |step: &&StepWaits| step.first.is_some_and(|(first, _)| first == key);
             self.places.insert(key, self.list.len());

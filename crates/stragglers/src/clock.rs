@@ -47,29 +47,13 @@ This module does **not** change times: callers convert them with [`Clocks::time`
 */
 
 use crate::model::{EndSync, Job, Part, Worker};
+use ncclscope_limits::clocks::{self, OF_FEW, ON_HOST, ON_HOST_AT_MOST};
 use ncclscope_operations::stats::{count, median};
-use ncclscope_statistics::median_mad;
+use ncclscope_statistics::{median_error, median_mad};
 use std::collections::{BTreeMap, HashSet};
 
 /// Hosts in an operation are compared at distances 2^0 to 2^(HOPS-1) around their ring.
 const HOPS: u32 = 12;
-/// Minimum time covered by a pair's operations for fitting a rate, ns.
-const RATE_SPAN: f64 = 2e9;
-/// Minimum number of a pair's operations for fitting a rate.
-const RATE_SAMPLES: usize = 32;
-/// Maximum rate at which two clocks drift apart: crystals differ by 0.0001, and the system corrects
-/// a clock by at most 0.0005. More is no drift, but ends that are wrong.
-const MOST_RATE: f64 = 1e-3;
-/// The assumed error of a median of fewer than [`FEW`] operations of two hosts, ns.
-const FEW_ERROR: f64 = 1e6;
-/// Minimum number of samples for a meaningful MAD.
-const FEW: usize = 5;
-/// Minimum error of comparing workers of one host, ns.
-const ERROR_ON_HOST: f64 = 1e4;
-/// Maximum error of placing GPU times on the host's clock, ns. A larger difference between the ends
-/// of a host's workers means that a rank is always late.
-const APART_ON_HOST: f64 = 5e4;
-
 /// The difference between one worker's clock and the job's.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct ClockOffset {
@@ -125,9 +109,9 @@ impl Clocks {
             pairs.0.extend(more.0);
         }
         let middle = pairs.middle();
-        let links = pairs.links(!job.steps_restart, middle, FEW_ERROR);
-        let mut on_host = on_host.links(false, middle, ERROR_ON_HOST);
-        on_host.retain(|link| link.ns.abs() <= APART_ON_HOST);
+        let links = pairs.links(!job.steps_restart, middle, OF_FEW);
+        let mut on_host = on_host.links(false, middle, ON_HOST);
+        on_host.retain(|link| link.ns.abs() <= ON_HOST_AT_MOST);
         let offsets = solve(groups.0.len(), &links);
         let residual = |link: &PairOffset| {
             let (a, b) = (offsets[link.a], offsets[link.b]);
@@ -136,7 +120,7 @@ impl Clocks {
         let contradictions = links.iter().map(residual);
         let contradictions = contradictions.chain(on_host.iter().map(|link| link.ns.abs()));
         let max_residual = contradictions.fold(0.0, f64::max);
-        let floor = if clocks.len() > groups.0.len() { ERROR_ON_HOST } else { 0.0 };
+        let floor = if clocks.len() > groups.0.len() { ON_HOST } else { 0.0 };
         let errors = links.iter().chain(&on_host).map(|link| link.error);
         let scatter = errors.fold(floor, f64::max);
         Clocks {
@@ -276,34 +260,38 @@ impl PairOffset {
         let (ns, mad) = median_mad(&mut levels)?;
         let n = levels.len();
         // The standard error of a median; see the module's documentation.
-        let floor = if n < FEW { few } else { 0.0 };
-        let error = (1.4826 * 1.2533 * mad / count(n).sqrt()).max(floor);
+        let floor = if n < clocks::FEW { few } else { 0.0 };
+        let error = median_error(mad, n).max(floor);
         Some(PairOffset { a, b, ns, rate, error, weight: count(n.min(1000)).sqrt() })
     }
 }
 
 /// The rate at which two clocks drift apart, from the medians of the first and the last third; 0 if
-/// not significant, or too large for clocks ([`MOST_RATE`]).
+/// not significant, or too large for clocks ([`clocks::MOST_RATE`]).
 fn rate(samples: &mut [(f64, f64)]) -> f64 {
     samples.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
     let n = samples.len();
     let span = samples.last().zip(samples.first()).map_or(0.0, |(last, first)| last.0 - first.0);
-    if n < RATE_SAMPLES || span < RATE_SPAN {
+    if n < clocks::RATE_SAMPLES || span < clocks::RATE_SPAN {
         return 0.0;
     }
     let part = |part: &[(f64, f64)]| -> Option<(f64, f64, f64)> {
         let mut times: Vec<f64> = part.iter().map(|sample| sample.0).collect();
         let mut values: Vec<f64> = part.iter().map(|sample| sample.1).collect();
         let (value, mad) = median_mad(&mut values)?;
-        Some((median(&mut times)?, value, 1.86 * mad / count(part.len()).sqrt()))
+        Some((median(&mut times)?, value, median_error(mad, part.len())))
     };
     let (Some(a), Some(b)) = (part(&samples[..n / 3]), part(&samples[n - n / 3..])) else {
         return 0.0;
     };
     // Not `hypot`, which needs glibc 2.35.
     let (moved, error) = (b.1 - a.1, (a.2 * a.2 + b.2 * b.2).sqrt());
-    let rate = if b.0 > a.0 && moved.abs() > 4.0 * error { moved / (b.0 - a.0) } else { 0.0 };
-    if rate.abs() <= MOST_RATE { rate } else { 0.0 }
+    let rate = if b.0 > a.0 && moved.abs() > clocks::RATE_ERRORS * error {
+        moved / (b.0 - a.0)
+    } else {
+        0.0
+    };
+    if rate.abs() <= clocks::MOST_RATE { rate } else { 0.0 }
 }
 
 /// The pairs of sends and receives between groups that are not connected yet.
@@ -419,7 +407,7 @@ fn refine(x: &mut [f64], links: &[PairOffset], value: fn(&PairOffset) -> f64) {
     let mut r: Vec<f64> = wanted.iter().zip(apply(x)).map(|(b, ax)| b - ax).collect();
     let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
     // A smaller residual is only rounding error, which the singular matrix cannot reduce.
-    let enough = dot(&wanted, &wanted) * 1e-24;
+    let enough = dot(&wanted, &wanted) * f64::EPSILON * 1e-9;
     let (mut p, mut rr) = (r.clone(), dot(&r, &r));
     for _ in 0..2 * x.len() {
         let ap = apply(&p);

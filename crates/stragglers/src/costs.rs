@@ -9,13 +9,11 @@ use crate::onset::Onset;
 use crate::replay::Replay;
 use ncclscope_delays::{Replaced, Unit};
 use ncclscope_findings::{Cost, FindingClass};
+use ncclscope_limits::slow;
 use ncclscope_operations::stats::count;
 use ncclscope_statistics::mean_and_error;
 use std::collections::BTreeSet;
 
-/// Error of the weights of peers, as a share of a step: `all references = healthy twin` holds
-/// within 1.2 % on 52 simulated jobs (`../shared/design/judgement.md`, section 0, took the same).
-const REFERENCE_ERROR: f64 = 0.01;
 /// Minimum number of steps whose durations are known; fewer give no error.
 const STEPS: usize = 3;
 
@@ -76,7 +74,7 @@ fn cost(replay: &Replay<'_>, usual: &[f64], [before, after]: [&[f64]; 2]) -> Cos
     let steps = before.iter().zip(after);
     let gains: Vec<f64> = steps.map(|(before, after)| (before - after) / mean).collect();
     let (gain, error) = mean_and_error(&gains);
-    Cost::between(gain, error + REFERENCE_ERROR, count(replay.job.workers.len()))
+    Cost::between(gain, error + slow::REFERENCES, count(replay.job.workers.len()))
 }
 
 /// These weights, but with those of what a finding is about at their peers; `None` if it names

@@ -15,14 +15,10 @@ use crate::finding::Finding;
 use crate::model::Job;
 use crate::steps::{Step, Steps};
 use ncclscope_findings::Doubt;
+use ncclscope_limits::slow;
 use ncclscope_operations::human;
 use ncclscope_operations::stats::median;
 use std::collections::BTreeMap;
-
-/// A note is made if recordings end this much apart, ns.
-const APART: f64 = 1e9;
-/// A note is also made if they end this many steps apart.
-const STEPS_APART: f64 = 2.0;
 
 /// How well a worker's own time in a step is known; ordered from worst to best.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -80,7 +76,7 @@ pub(crate) fn notes(job: &Job, clocks: &Clocks, steps: &[Step]) -> Vec<String> {
         return notes;
     }
     let step = median(&mut steps.iter().map(|step| step.duration).collect::<Vec<_>>());
-    let apart = APART.max(STEPS_APART * step.unwrap_or(0.0));
+    let apart = slow::APART.max(slow::STEPS_APART * step.unwrap_or(0.0));
     let spans = spans(job, clocks);
     let first = spans.values().map(|span| span.0).fold(f64::MAX, f64::min);
     let last = spans.values().map(|span| span.1).fold(f64::MIN, f64::max);

@@ -27,7 +27,6 @@ pub mod details;
 mod explains;
 pub mod finding;
 pub mod input;
-mod limits;
 mod looked;
 pub mod model;
 mod network;
@@ -53,8 +52,8 @@ mod work;
 
 pub use choice::Shown;
 pub use details::Details;
-pub use limits::Limits;
 pub use model::{Job, Pace};
+pub use ncclscope_statistics::Limits;
 pub use report::{SlowReport, analyze, analyze_in_detail};
 pub use rules::{Judging, Rule};
 pub use unjudged::{BusyLink, Unjudged};

@@ -6,9 +6,9 @@ Times are ns by each worker's own clock; the clocks are not aligned here. This m
 data of an input.
 */
 
-use crate::limits::Limits;
 use crate::time_blocks::TimeBlocks;
 use ncclscope_findings::{CommId, RankLocation};
+use ncclscope_limits::slow;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -331,8 +331,8 @@ impl LinkTraffic {
     }
 
     /// True if there are enough transfers to show the link's speed.
-    pub(crate) fn is_enough(&self, limits: &Limits) -> bool {
-        self.transfers >= limits.min_samples && self.bytes > 0
+    pub(crate) fn is_enough(&self) -> bool {
+        self.transfers >= slow::SAMPLES && self.bytes > 0
     }
 
     /// Mean bytes of a transfer.

@@ -19,39 +19,19 @@ NCCL's events of profiler API v4 to v7 do not name the interface of a channel.
 */
 
 use crate::finding::{Finding, link_name};
-use crate::limits::Limits;
 use crate::looked::{Because, Log, Seen, below, percent};
 use crate::model::{Job, LinkTraffic};
 use crate::pace::Paces;
 use crate::rules::Rule;
 use crate::slow_links::{SlowEdge, Unit, link_finding, nic_finding, paced_finding};
 use ncclscope_findings::Doubt;
+use ncclscope_limits::{links, slow};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, median, to_f64, to_u64};
+use ncclscope_statistics::Limits;
 use ncclscope_statistics::{Against, Answer, Blocks, DEVIATION, compare_units};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// A transfer of fewer bytes takes the network's latency.
-const SMALL: f64 = 65_536.0;
-/// Minimum excess of such a transfer: ns, or this many times the usual time. Over sockets of one
-/// healthy machine, the links of a tree take from 20 to 200 us, because data goes up while the
-/// proxy threads still start the operation, and down when they do nothing else.
-const LATENCY_NS: f64 = 1e6;
-const LATENCIES: f64 = 10.0;
-/// Natural spread of comparable links, as a part of their time. It, [`BOUND`] and [`ENOUGH`] are of
-/// the design (`../shared/design/judgement.md`, section 4), which chose them before its first run.
-const SPREAD: f64 = 0.05;
-/// With fewer comparable links their spread is not known.
-const MANY: usize = 8;
-/// Slower by less is not looked for.
-const FACTOR: f64 = 1.25;
-/// Most that one link can say for a unit, nats: one that is very slow does not outvote many.
-const BOUND: f64 = 50.0;
-/// A unit must explain so much more than it takes to name it, nats.
-const ENOUGH: f64 = 6.0;
-/// One in so many of its bytes may be of pieces that do not show whether a unit is slow.
-const UNKNOWN: f64 = 4.0;
 
 /// Role, size class, whether transfers follow an idle time, and channels of a link.
 type Like<'a> = (&'a str, u64, bool, usize);
@@ -82,8 +62,8 @@ pub(crate) fn find(
     limits: &Limits,
     log: &mut Log,
 ) -> (Vec<Finding>, BTreeSet<(usize, usize)>) {
-    let pools = pools(job, edges, limits);
-    note_few(job, edges, (limits, log));
+    let pools = pools(job, edges);
+    note_few(job, edges, log);
     let links = |is_judged: bool| -> BTreeSet<(usize, usize)> {
         let of = pools.iter().filter(|pool| pool.has_contrast() == is_judged);
         of.flat_map(|pool| pool.flows.iter().map(|flow| (flow.src, flow.dst))).collect()
@@ -92,18 +72,19 @@ pub(crate) fn find(
     note_unjudged(job, &unjudged, log);
     let several: Vec<Pool> = pools.into_iter().filter(|pool| pool.flows.len() > 1).collect();
     // Most links may be slow, in a small mesh: then the usual time is that of the quickest ones.
-    let searches = [0.5, 0.25].map(|quantile| Search::of(job, &several, quantile).explain());
+    let searches =
+        [0.5, links::QUICK].map(|quantile| Search::of(job, &several, quantile).explain());
     let best = searches.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
     let found = best.map(|best| best.findings(job, &several, (span, limits), log));
     (found.unwrap_or_default(), unjudged)
 }
 
 /// Notes which links have too few transfers to be judged.
-fn note_few(job: &Job, edges: &[Cow<'_, LinkTraffic>], (limits, log): (&Limits, &mut Log)) {
-    for edge in edges.iter().filter(|edge| !edge.is_enough(limits)) {
+fn note_few(job: &Job, edges: &[Cow<'_, LinkTraffic>], log: &mut Log) {
+    for edge in edges.iter().filter(|edge| !edge.is_enough()) {
         note_link(job, (edge.src, edge.dst), log, || {
             let saw = format!("channel {}: {}", edge.channel, count_of(edge.transfers));
-            let why = format!("fewer than {} transfers", limits.min_samples);
+            let why = format!("fewer than {} transfers", slow::SAMPLES);
             (saw, Because::CannotTell(why), 0.0)
         });
     }
@@ -138,7 +119,7 @@ fn count_of(transfers: u64) -> String {
 }
 
 /// The comparable links with enough transfers.
-fn pools<'a>(job: &'a Job, edges: &'a [Cow<'_, LinkTraffic>], limits: &Limits) -> Vec<Pool<'a>> {
+fn pools<'a>(job: &'a Job, edges: &'a [Cow<'_, LinkTraffic>]) -> Vec<Pool<'a>> {
     // All channels of a link share the interface, however many transfers each has.
     let mut sharing: BTreeMap<(&str, usize, usize), BTreeSet<u8>> = BTreeMap::new();
     for edge in edges {
@@ -146,7 +127,7 @@ fn pools<'a>(job: &'a Job, edges: &'a [Cow<'_, LinkTraffic>], limits: &Limits) -
     }
     let mut alike: BTreeMap<Like<'_>, BTreeMap<(usize, usize), Vec<&LinkTraffic>>> =
         BTreeMap::new();
-    for edge in edges.iter().filter(|edge| edge.is_enough(limits)) {
+    for edge in edges.iter().filter(|edge| edge.is_enough()) {
         let role = job.roles.get(&edge.comm).map_or("", String::as_str);
         let channels = sharing[&(edge.comm.as_str(), edge.src, edge.dst)].len();
         let like = (role, to_u64(edge.piece().log2()), edge.is_first, channels);
@@ -172,8 +153,9 @@ impl Flow<'_> {
     /// depends on its place in a ring or tree.
     fn slowness(&self, usual: f64) -> f64 {
         let excess = (self.cost - usual) * self.piece;
-        let is_small = self.piece < SMALL || self.is_first;
-        let is_latency = is_small && excess < LATENCY_NS.min(LATENCIES * usual * self.piece);
+        let is_small = self.piece < links::SMALL || self.is_first;
+        let is_latency =
+            is_small && excess < links::LATENCY.min(links::LATENCIES * usual * self.piece);
         if is_latency { f64::NAN } else { (self.cost.max(1e-9) / usual.max(1e-9)).ln() }
     }
 }
@@ -203,7 +185,7 @@ struct Explained<'a> {
 
 /// What a flow says against a healthy link, nats.
 fn loss(left: f64) -> f64 {
-    if left.is_nan() { 0.0 } else { (left * left / 2.0).min(BOUND) }
+    if left.is_nan() { 0.0 } else { (left * left / 2.0).min(links::BOUND) }
 }
 
 impl<'a> Search<'a> {
@@ -225,14 +207,15 @@ impl<'a> Search<'a> {
         let spread = |values: &mut Vec<f64>| {
             values.retain(|value| *value <= 0.0);
             values.iter_mut().for_each(|value| *value = -*value);
-            median(values).map_or(SPREAD, |deviation| SPREAD.max(DEVIATION * deviation))
+            median(values)
+                .map_or(links::SPREAD, |deviation| links::SPREAD.max(DEVIATION * deviation))
         };
-        let few = of_pools.iter().filter(|pool| pool.len() < MANY);
+        let few = of_pools.iter().filter(|pool| pool.len() < links::MANY);
         let of_few = spread(&mut few.flatten().copied().collect());
         let (mut left, mut spreads) = (Vec::new(), Vec::new());
         for mut pool in of_pools {
             let values = pool.clone();
-            let spread = if values.len() < MANY { of_few } else { spread(&mut pool) };
+            let spread = if values.len() < links::MANY { of_few } else { spread(&mut pool) };
             spreads.extend(values.iter().map(|_| spread));
             left.extend(values.iter().map(|value| value / spread));
         }
@@ -251,7 +234,7 @@ impl<'a> Search<'a> {
         let better =
             |&at: &usize| loss(self.left[at]) - loss(self.left[at] - factor / self.spreads[at]);
         let gain = flows.iter().map(better).sum::<f64>() - self.name(*unit);
-        (factor >= FACTOR.ln()).then_some((factor, gain))
+        (factor >= links::FACTOR.ln()).then_some((factor, gain))
     }
 
     fn name(&self, unit: Unit<'_>) -> f64 {
@@ -287,7 +270,8 @@ impl<'a> Search<'a> {
         loop {
             let known = gains.iter().enumerate().filter_map(|(at, gain)| Some((at, (*gain)?)));
             let best = known.max_by(|a, b| a.1.1.total_cmp(&b.1.1).then(b.0.cmp(&a.0)));
-            let Some((best, (factor, _))) = best.filter(|(_, (_, gain))| *gain >= ENOUGH) else {
+            let Some((best, (factor, _))) = best.filter(|(_, (_, gain))| *gain >= links::ENOUGH)
+            else {
                 break;
             };
             let flows = self.units[best].1.clone();
@@ -305,7 +289,7 @@ impl<'a> Search<'a> {
         }
         // A wider spread explains links worse, each by the logarithm of its width.
         let losses = self.left.iter().zip(&self.spreads);
-        let losses = losses.map(|(left, spread)| loss(*left) + (spread / SPREAD).ln());
+        let losses = losses.map(|(left, spread)| loss(*left) + (spread / links::SPREAD).ln());
         let cost = losses.sum::<f64>() + names;
         Explained { usual: self.usual, found, cost }
     }
@@ -378,14 +362,14 @@ impl Explained<'_> {
         let mut finding = |(units, flows): &(Vec<Unit<'_>>, Vec<usize>)| {
             explained.extend(flows.iter().copied());
             let flows = || flows.iter().map(|&at| &judged[at]);
-            let slow: Vec<&Judged<'_>> = flows().filter(|of| of.slowness >= FACTOR.ln()).collect();
+            let slow: Vec<&Judged<'_>> =
+                flows().filter(|of| of.slowness >= links::FACTOR.ln()).collect();
             let mut finding = of_unit(job, units, &slow, span);
-            let is_costly =
-                finding.most_lost_share.is_some_and(|most| most >= limits.test.least_cost);
+            let is_costly = finding.most_lost_share.is_some_and(|most| most >= limits.least_cost);
             let all: f64 = flows().map(|of| of.flow.bytes).sum();
             let unknown = flows().filter(|of| of.slowness.is_nan()).map(|of| of.flow.bytes);
             // Whether its other links are slow, and what they cost, is unknown.
-            if UNKNOWN * unknown.sum::<f64>() > all {
+            if links::UNKNOWN * unknown.sum::<f64>() > all {
                 finding.doubts = vec![Doubt::FewPeers];
                 finding.most_lost_share = None;
             }
@@ -409,11 +393,11 @@ fn seen(finding: &Finding, limits: &Limits) -> Seen {
             "{factor:.2} times the usual time per byte, at most {} of the run",
             percent(cost)
         ),
-        because: match cost >= limits.test.least_cost {
+        because: match cost >= limits.least_cost {
             true => Because::Found,
-            false => Because::Not(below(&limits.test)),
+            false => Because::Not(below(limits)),
         },
-        nearness: cost / limits.test.least_cost,
+        nearness: cost / limits.least_cost,
     }
 }
 
@@ -431,12 +415,16 @@ impl Judged<'_> {
                 Because::Not(
                     "small pieces, and those after a pause, show how quick threads are".into(),
                 )
-            } else if *slowness >= FACTOR.ln() {
+            } else if *slowness >= links::FACTOR.ln() {
                 Because::Not("links like it differ by as much".into())
             } else {
-                Because::Not(format!("less than {FACTOR} times"))
+                Because::Not(format!("less than {} times", links::FACTOR))
             };
-            (saw, because, if slowness.is_nan() { 0.0 } else { (slowness / FACTOR.ln()).max(0.0) })
+            (
+                saw,
+                because,
+                if slowness.is_nan() { 0.0 } else { (slowness / links::FACTOR.ln()).max(0.0) },
+            )
         });
     }
 }
@@ -479,7 +467,7 @@ impl Pool<'_> {
     /// Whether each flow, if it is slow, is surely so: among many the spread shows what chance
     /// does, among few the blocks of time.
     fn surely_slow(&self, usual: f64, limits: &Limits) -> Vec<bool> {
-        if self.flows.len() >= MANY {
+        if self.flows.len() >= links::MANY {
             return vec![true; self.flows.len()];
         }
         let merged = self.flows.iter().map(|flow| {
@@ -490,7 +478,7 @@ impl Pool<'_> {
         let merged: Vec<_> = merged.collect();
         let mut blocks = Blocks::new(self.flows.len());
         crate::time_blocks::excesses(&merged, usual).for_each(|block| blocks.push(block));
-        let answers = compare_units(&blocks, Against::Usual, &limits.test);
+        let answers = compare_units(&blocks, Against::Usual, limits);
         answers.iter().map(Answer::is_slow).collect()
     }
 }

@@ -10,20 +10,16 @@ healthy one are suspects.
 */
 
 use crate::finding::Finding;
-use crate::limits::Limits;
 use crate::looked::{Because, Log, Seen};
 use crate::onset::Onset;
 use crate::rules::Rule;
 use crate::transfers::{Kind, Transfers, usual};
 use ncclscope_findings::{Doubt, Evidence, FindingClass};
+use ncclscope_limits::slow;
 use ncclscope_operations::human;
+use ncclscope_statistics::Limits;
 use ncclscope_statistics::{Against, Answer, Blocks, Effect, compare_units, median_of_others};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Of so few communicators, such as those of two stages of a pipeline, none shows what is usual.
-const FEW: usize = 2;
-/// Minimum share of slow steps after the first slow one.
-const STAYS: f64 = 0.8;
 
 /// Slow communicators with common members.
 type Path<'a> = (BTreeSet<usize>, Vec<(&'a str, &'a Effect)>);
@@ -62,7 +58,7 @@ impl<'a> NodePaths<'a> {
             }
         }
         let mut kinds = BTreeMap::new();
-        for of in alike.values().filter(|of| of.len() > FEW) {
+        for of in alike.values().filter(|of| of.len() >= slow::COMMUNICATORS) {
             let mut sorted: Vec<f64> = of.iter().map(|(_, own)| *own).collect();
             sorted.sort_unstable_by(f64::total_cmp);
             let usual = |own: f64| [own, median_of_others(&sorted, own)];
@@ -74,7 +70,7 @@ impl<'a> NodePaths<'a> {
         for step in 0..transfers.steps.len() {
             blocks.push(excess.values().map(|values| values[step]));
         }
-        let answers = compare_units(&blocks, Against::Usual, &limits.test);
+        let answers = compare_units(&blocks, Against::Usual, limits);
         NodePaths { transfers, kinds, excess, answers, comms }
     }
 
@@ -118,9 +114,9 @@ impl<'a> NodePaths<'a> {
             log.saw(Rule::SlowNodePath, &self.transfers.ranks(comm), || {
                 let subject = format!("communicator {comm}");
                 if let Some(answer) = answers.get(comm) {
-                    return Seen::of(subject, (answer, "step"), &limits.test);
+                    return Seen::of(subject, (answer, "step"), limits);
                 }
-                let why = format!("fewer than {} communicators are like it", FEW + 1);
+                let why = format!("fewer than {} communicators are like it", slow::COMMUNICATORS);
                 let saw = "it has no network traffic".into();
                 Seen { subject, saw, because: Because::CannotTell(why), nearness: 0.0 }
             });
@@ -162,7 +158,7 @@ impl<'a> NodePaths<'a> {
     fn onset(&self, comm: &str, limits: &Limits) -> Option<f64> {
         let steps = self.transfers.steps.iter().zip(&self.excess[comm]);
         let known = steps.filter(|(_, excess)| !excess.is_nan());
-        let slow = known.map(|(step, excess)| (step.start, *excess >= limits.test.least_cost));
-        Onset::first(&slow.collect::<Vec<_>>(), STAYS)
+        let slow = known.map(|(step, excess)| (step.start, *excess >= limits.least_cost));
+        Onset::first(&slow.collect::<Vec<_>>(), slow::STAYS)
     }
 }

@@ -9,11 +9,9 @@ network no longer than those of other links. On a slow link they stay longer, as
 */
 
 use crate::model::LinkTraffic;
+use ncclscope_limits::links;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_statistics::median_of_others;
-
-/// A paced link's transfers are in flight for at most this many times as long as those of others.
-const LONGER: f64 = 1.1;
 
 /// The paces of comparable links, per byte, sorted.
 pub(crate) struct Paces {
@@ -33,7 +31,7 @@ impl Paces {
     pub(crate) fn explain(&self, edge: &LinkTraffic, usual: f64) -> bool {
         let (held, flight) = per_byte(edge);
         held - median_of_others(&self.held, held) >= edge.cost() - usual
-            && flight <= LONGER * median_of_others(&self.flight, flight)
+            && flight <= links::PACED * median_of_others(&self.flight, flight)
     }
 }
 

@@ -5,7 +5,6 @@ Collectives whose algorithm, protocol or number of channels changed during the r
 
 use crate::clock::Clocks;
 use crate::finding::Finding;
-use crate::limits::Limits;
 use crate::looked::{Because, Log, Seen};
 use crate::model::{Collective, Job};
 use crate::onset::Onset;
@@ -13,18 +12,13 @@ use crate::rules::Rule;
 use crate::transfers::describe;
 use crate::waits::on_clock;
 use ncclscope_findings::{Evidence, FindingClass};
+use ncclscope_limits::slow;
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Minimum number of collectives of a class in a third of the run; [`Limits::min_samples`] applies
-/// to all changed classes together.
-const FEWEST: usize = 5;
-/// Minimum share of collectives that run in the new way after the first one.
-const STAYS: f64 = 0.8;
-
 /// S6: the usual shape of the last third differs from that of the first third.
-pub(crate) fn find(job: &Job, clocks: &Clocks, limits: &Limits, log: &mut Log) -> Option<Finding> {
+pub(crate) fn find(job: &Job, clocks: &Clocks, log: &mut Log) -> Option<Finding> {
     let mut by_class: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for collective in &job.collectives {
         by_class.entry(collective.class).or_default().push(collective.shape);
@@ -37,22 +31,22 @@ pub(crate) fn find(job: &Job, clocks: &Clocks, limits: &Limits, log: &mut Log) -
         let (before, after) = (usual(&shapes[..third]), usual(&shapes[shapes.len() - third..]));
         if let (Some(before), Some(after)) = (before, after)
             && before != after
-            && third >= FEWEST
+            && third >= slow::COLLECTIVES
         {
             changes.entry((before, after)).or_default().push(class);
             onsets.extend(onset(job, clocks, (class, after)));
             seen += third;
         }
     }
-    let is_enough = seen as u64 >= limits.min_samples;
+    let is_enough = seen as u64 >= slow::SAMPLES;
     log.saw(Rule::ChangedAlgorithm, &[], || Seen {
         subject: human::count(by_class.len(), "kind") + " of collectives",
         saw: format!("{} run otherwise in the last third", human::count(seen, "collective")),
         because: match is_enough {
             true => Because::Found,
-            false => Because::Not(format!("fewer than {}", limits.min_samples)),
+            false => Because::Not(format!("fewer than {}", slow::SAMPLES)),
         },
-        nearness: to_f64(seen as u64) / to_f64(limits.min_samples),
+        nearness: to_f64(seen as u64) / to_f64(slow::SAMPLES),
     });
     if !is_enough {
         return None;
@@ -81,7 +75,7 @@ fn onset(job: &Job, clocks: &Clocks, (class, shape): (usize, usize)) -> Option<f
         one.parts.iter().map(|part| on_clock(part, clocks).start).fold(f64::MAX, f64::min)
     };
     let times: Vec<_> = of_class.map(|one| (start(one), one.shape == shape)).collect();
-    Onset::first(&times, STAYS)
+    Onset::first(&times, slow::STAYS)
 }
 
 /// The shape of at least four in five collectives, if there is one.

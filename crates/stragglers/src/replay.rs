@@ -6,7 +6,8 @@ use crate::model::{Collective, CollectiveClass, EndSync, Job, P2pBatch, Part};
 use crate::steps::{Step, Steps};
 use crate::waits::spread;
 use ncclscope_delays as delays;
-use ncclscope_delays::{Graph, Operation, Peers, RESOLUTION, Work};
+use ncclscope_delays::{Graph, Operation, Peers, Work};
+use ncclscope_limits::clocks;
 use ncclscope_operations::function::is_rooted;
 use ncclscope_operations::stats::count;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -14,13 +15,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Maximum number of parts of operations that are replayed; each has three moments of 44 bytes. Of
 /// larger jobs the last steps are.
 const PARTS: usize = 1_300_000;
-
-/// How much two times of one GPU may be off, ns: those of each communicator are converted to the
-/// host's clock in a way of their own, and proxies see late what a GPU has done.
-const ONE_GPU: f64 = 20e3;
-/// Or this part of the operation, which is then the error of the work after it. (Without it, a send
-/// of 50 ms that seems to end 27 us after the next kernel began makes 50 ms of work.)
-const PART: f64 = 0.01;
 
 /// A job that can be replayed.
 pub(crate) struct Replay<'a> {
@@ -111,9 +105,10 @@ impl<'a> Operations<'a, '_> {
     /// When each part of collectives, and then each batch, ends for its worker, in the order of the
     /// job. A batch ends when the GPU does other work: what it sent may still be in the proxy's
     /// buffers. An operation that seems to end just after the next one began, within the error of
-    /// the times ([`ONE_GPU`]), ended before it.
+    /// the times ([`clocks::ONE_GPU`]), ended before it.
     fn ends(&self) -> Vec<f64> {
-        let error = |part: &Part| ONE_GPU.max(PART * (part.end - part.start));
+        let error =
+            |part: &Part| clocks::ONE_GPU.max(clocks::ONE_GPU_PART * (part.end - part.start));
         let collectives = self.job.collectives.iter().zip(&self.steps.of_collective);
         let of_parts = collectives.flat_map(|(collective, &step)| {
             let ends = move |part: &Part| (*part, step, (part.end - error(part), part.end));
@@ -227,7 +222,7 @@ fn first(job: &Job, steps: &Steps) -> usize {
 /// is on its way, as with NVLS.
 fn end_after_all(parts: &mut [delays::Part]) {
     let last = parts.iter().map(|part| part.arrival).fold(f64::MIN, f64::max);
-    parts.iter_mut().for_each(|part| part.end = part.end.max(last + 2.0 * RESOLUTION));
+    parts.iter_mut().for_each(|part| part.end = part.end.max(last + 2.0 * clocks::RESOLUTION));
 }
 
 fn index(at: usize) -> u32 {

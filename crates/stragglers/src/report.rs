@@ -11,7 +11,6 @@ use crate::clock::Clocks;
 use crate::coverage::{Known, known};
 use crate::details::Details;
 use crate::finding::Finding;
-use crate::limits::Limits;
 use crate::looked::Log;
 use crate::model::{Job, Worker};
 use crate::node_paths::NodePaths;
@@ -28,15 +27,17 @@ use crate::{
 };
 use jiff::Timestamp;
 use ncclscope_findings::{CommId, Cost, Doubt, FindingClass, Help, Looked, RankLocation, SlowPart};
+use ncclscope_limits::test;
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, to_f64, to_u64};
+use ncclscope_statistics::Limits;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Maximum number of last arrivers in a report.
 const ARRIVERS: usize = 1000;
 /// Minimum number of steps in which a rank can be called slow: the first does not show its work.
-const STEPS: usize = ncclscope_statistics::Limits::BLOCKS + 1;
+const STEPS: usize = test::BLOCKS + 1;
 
 /// A training step in the report: how long it took, and what the others waited for.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -267,7 +268,7 @@ impl Derived<'_> {
         let (mut findings, explained) = explains::apply(found.findings, log);
         found.notes.extend(explained);
         worst_first(&mut findings);
-        found.notes.extend(shortage::doubt(job, limits, &mut findings));
+        found.notes.extend(shortage::doubt(job, &mut findings));
         shared_gpu::doubt(job, &mut findings);
         coverage::doubt(job, &mut findings);
         help(job, &mut findings);
@@ -290,7 +291,7 @@ impl Derived<'_> {
                 let (links, unjudged) = network::find(job, (&edges, span), limits, log);
                 findings.extend(links);
                 found.unjudged.links = unjudged.len();
-                found.unjudged.busiest = busiest(job, &unjudged, span, limits);
+                found.unjudged.busiest = busiest(job, &unjudged, span);
                 let busiest = found.unjudged.busiest;
                 found.undecided.extend(busiest.and_then(|link| link.text()));
             }
@@ -303,13 +304,13 @@ impl Derived<'_> {
                 found.unjudged.node_communicators = paths.unjudged();
             }
             Rule::ChangedAlgorithm => {
-                findings.extend(reconfigured::find(job, clocks, limits, log));
+                findings.extend(reconfigured::find(job, clocks, log));
             }
             Rule::SlowGpu => {
                 findings.extend(stalls::find(job, span, limits, log));
-                found.unjudged.gpus = stalls::unjudged(job, limits);
+                found.unjudged.gpus = stalls::unjudged(job);
             }
-            Rule::ShortOfCpu => findings.extend(shortage::find(job, limits, log)),
+            Rule::ShortOfCpu => findings.extend(shortage::find(job, log)),
         }
     }
 }

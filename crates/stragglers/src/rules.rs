@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The rules by name: what each compares, and what it needs.
 
-use crate::limits::Limits;
 use ncclscope_findings::{AboutRule, FindingClass as Class};
+use ncclscope_statistics::Limits;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 

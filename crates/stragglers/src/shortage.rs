@@ -15,17 +15,14 @@ rank is the effect.
 */
 
 use crate::finding::Finding;
-use crate::limits::Limits;
 use crate::looked::{Because, Log, Seen, percent};
 use crate::model::{CpuShortage, Job};
 use crate::onset::Onset;
 use crate::rules::Rule;
 use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
+use ncclscope_limits::slow;
 use ncclscope_operations::human;
 use ncclscope_statistics::median_of_others;
-
-/// Maximum share that is used; a larger one cannot be measured better.
-const MOST: f64 = 0.99;
 
 /// How a process shows that it is short of processor time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,12 +55,12 @@ pub(crate) struct Starved<'a> {
 }
 
 /// The processes that are short of processor time, far more than the others.
-pub(crate) fn starved<'a>(shortages: &'a [CpuShortage], limits: &Limits) -> Vec<Starved<'a>> {
+pub(crate) fn starved<'a>(shortages: &'a [CpuShortage]) -> Vec<Starved<'a>> {
     // A machine that is busy everywhere delays all processes alike, but a quota is that of one
     // process.
     let signs = [Sign::Late, Sign::Delayed, Sign::Throttled].map(|sign| compare(shortages, sign));
     let mut found: Vec<Starved<'_>> = Vec::new();
-    for one in signs.into_iter().flatten().filter(|one| one.is_above(limits)) {
+    for one in signs.into_iter().flatten().filter(|one| one.is_above()) {
         if found.iter().all(|known| known.of.worker != one.of.worker) {
             found.push(one);
         }
@@ -91,34 +88,33 @@ fn compare(shortages: &[CpuShortage], sign: Sign) -> Vec<Starved<'_>> {
 }
 
 impl Starved<'_> {
-    fn is_above(&self, limits: &Limits) -> bool {
-        self.nearness(limits) >= 1.0
+    fn is_above(&self) -> bool {
+        self.nearness() >= 1.0
     }
 
     /// How near it is to both limits: 1 reaches them.
-    fn nearness(&self, limits: &Limits) -> f64 {
-        let odds = |share: f64| share / (1.0 - share.min(MOST));
-        let of_usual = limits.short_factor * odds(self.usual);
+    fn nearness(&self) -> f64 {
+        let odds = |share: f64| share / (1.0 - share.min(slow::SHORT_MOST));
+        let of_usual = slow::SHORTER * odds(self.usual);
         let by_factor = if of_usual > 0.0 { odds(self.share) / of_usual } else { f64::INFINITY };
-        (self.share / limits.min_short).min(by_factor)
+        (self.share / slow::SHORT).min(by_factor)
     }
 }
 
-pub(crate) fn find(job: &Job, limits: &Limits, log: &mut Log) -> Vec<Finding> {
-    note(job, limits, log);
-    let mut starved = starved(&job.shortages, limits);
+pub(crate) fn find(job: &Job, log: &mut Log) -> Vec<Finding> {
+    note(job, log);
+    let mut starved = starved(&job.shortages);
     starved.sort_by(|a, b| b.share.total_cmp(&a.share));
-    starved.iter().map(|one| finding(job, one, limits)).collect()
+    starved.iter().map(|one| finding(job, one)).collect()
 }
 
 /// Notes what each process lacked, by the sign that shows most.
-fn note(job: &Job, limits: &Limits, log: &mut Log) {
+fn note(job: &Job, log: &mut Log) {
     let signs = [Sign::Late, Sign::Delayed, Sign::Throttled];
     let all = signs.map(|sign| compare(&job.shortages, sign));
     for at in 0..job.shortages.len() {
         let of_signs = all.iter().map(|of| &of[at]);
-        let Some(most) = of_signs.max_by(|a, b| a.nearness(limits).total_cmp(&b.nearness(limits)))
-        else {
+        let Some(most) = of_signs.max_by(|a, b| a.nearness().total_cmp(&b.nearness())) else {
             continue;
         };
         let rank = job.workers[most.of.worker].rank;
@@ -130,17 +126,17 @@ fn note(job: &Job, limits: &Limits, log: &mut Log) {
                 percent(most.share),
                 percent(most.usual)
             ),
-            because: match most.is_above(limits) {
+            because: match most.is_above() {
                 true => Because::Found,
-                false if most.share < limits.min_short => {
-                    Because::Not(format!("less than {} of the time", percent(limits.min_short)))
+                false if most.share < slow::SHORT => {
+                    Because::Not(format!("less than {} of the time", percent(slow::SHORT)))
                 }
                 false => Because::Not(format!(
                     "less than {} times as short as the others: the machine is busy",
-                    limits.short_factor
+                    slow::SHORTER
                 )),
             },
-            nearness: most.nearness(limits),
+            nearness: most.nearness(),
         });
     }
 }
@@ -149,14 +145,14 @@ fn note(job: &Job, limits: &Limits, log: &mut Log) {
 /// then the machine is busy, and the proxy thread may be what is slow. That is so where such a rank
 /// waited for longer than the finding costs; of a link, also where it waited for long. A link that
 /// costs less than a rank at its end waited is none: returns a note of each.
-pub(crate) fn doubt(job: &Job, limits: &Limits, findings: &mut Vec<Finding>) -> Vec<String> {
+pub(crate) fn doubt(job: &Job, findings: &mut Vec<Finding>) -> Vec<String> {
     let mut notes = Vec::new();
     findings.retain_mut(|finding| {
         let Some((of, share)) = longest(job, finding) else { return true };
         let is_longer = |cost: Option<f64>| cost.is_some_and(|cost| share >= cost);
         let (is_link, is_doubtful) = match finding.class {
             FindingClass::SlowLink | FindingClass::SlowNic | FindingClass::SlowNodePath => {
-                (is_longer(finding.most_lost_share), share >= limits.min_short)
+                (is_longer(finding.most_lost_share), share >= slow::SHORT)
             }
             FindingClass::TransfersSlowed => (false, is_longer(finding.most_lost_share)),
             FindingClass::SlowRank | FindingClass::GpuNotConsuming => {
@@ -192,7 +188,7 @@ fn longest<'a>(job: &'a Job, finding: &Finding) -> Option<(&'a CpuShortage, f64)
     delays.max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
+fn finding(job: &Job, starved: &Starved<'_>) -> Finding {
     let (of, root) = (starved.of, SlowPart::from(&job.workers[starved.of.worker]));
     let what = match starved.sign {
         Sign::Late => {
@@ -210,7 +206,7 @@ fn finding(job: &Job, starved: &Starved<'_>, limits: &Limits) -> Finding {
     let figures = [("share", starved.share), ("others_share", starved.usual)];
     let line = |text: String| Evidence::of(FindingClass::ShortOfCpu, rank, text);
     let mut evidence = vec![line(text).with(figures)];
-    if of.share(of.throttled) >= limits.min_short {
+    if of.share(of.throttled) >= slow::SHORT {
         let held = human::duration(of.throttled);
         let text = format!("the CPU quota of its control group held its threads up for {held}");
         evidence.push(line(text).with([("throttled_ns", of.throttled)]));
@@ -248,7 +244,7 @@ mod tests {
             shortages: shares.iter().enumerate().map(shortage).collect(),
             ..Job::default()
         };
-        let all = find(&job, &Limits::default(), &mut Log::new(None));
+        let all = find(&job, &mut Log::new(None));
         all.into_iter().flat_map(|finding| finding.root_ranks).collect()
     }
 
@@ -290,7 +286,7 @@ mod tests {
                 ..Finding::of(class)
             }];
             found[0].most_lost_share = Some(lost);
-            let notes = doubt(&job, &Limits::default(), &mut found);
+            let notes = doubt(&job, &mut found);
             assert_eq!(notes.len() + found.len(), 1);
             let found = found.first().unwrap_or(&none);
             (of_doubts(&found.doubts), found.doubts.len())
@@ -327,9 +323,7 @@ mod tests {
             shortages: (0..4).map(shortage).collect(),
             ..Job::default()
         };
-        let [found] = &find(&job, &Limits::default(), &mut Log::new(None))[..] else {
-            panic!("one")
-        };
+        let [found] = &find(&job, &mut Log::new(None))[..] else { panic!("one") };
         assert_eq!(found.root_ranks, [2]);
         assert!(found.evidence[0].text.contains("the quota of its control group was used up"));
     }

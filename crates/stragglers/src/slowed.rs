@@ -9,7 +9,6 @@ communicators a little.
 */
 
 use crate::finding::{Finding, excess_figures};
-use crate::limits::Limits;
 use crate::looked::{Log, Seen};
 use crate::onset::Onset;
 use crate::rules::Rule;
@@ -17,6 +16,7 @@ use crate::transfers::{Kind, Sample, Transfers, usual};
 use ncclscope_findings::{Evidence, FindingClass};
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, median};
+use ncclscope_statistics::Limits;
 use ncclscope_statistics::{Against, Answer, Blocks, Effect, compare_units};
 use std::collections::BTreeMap;
 
@@ -31,12 +31,10 @@ pub(crate) fn find(transfers: &Transfers<'_>, limits: &Limits, log: &mut Log) ->
     let answers = compare(transfers, &comms, limits);
     // The whole job comes first.
     let (all, each) = answers.split_first()?;
-    log.saw(Rule::SlowedTransfers, &[], || {
-        Seen::of("all transfers".into(), (all, "step"), &limits.test)
-    });
+    log.saw(Rule::SlowedTransfers, &[], || Seen::of("all transfers".into(), (all, "step"), limits));
     for (comm, answer) in comms.keys().zip(each) {
         log.saw(Rule::SlowedTransfers, &transfers.ranks(comm), || {
-            Seen::of(format!("transfers of {comm}"), (answer, "step"), &limits.test)
+            Seen::of(format!("transfers of {comm}"), (answer, "step"), limits)
         });
     }
     let slow = comms.keys().zip(each).filter(|(_, answer)| answer.is_slow());
@@ -68,7 +66,7 @@ fn compare(
         let mean = costs.sum::<f64>() / workers;
         blocks.push([mean].into_iter().chain(comms.values().map(|values| values[step])));
     }
-    compare_units(&blocks, Against::Past, &limits.test)
+    compare_units(&blocks, Against::Past, limits)
 }
 
 /// By how much these costs are higher from a step on; NaN if unknown.

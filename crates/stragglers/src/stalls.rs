@@ -11,21 +11,22 @@ event shows this.
 */
 
 use crate::finding::Finding;
-use crate::limits::Limits;
 use crate::looked::{Because, Log, Seen};
 use crate::model::{GpuStall, Job};
 use crate::rules::Rule;
 use crate::time_blocks::{TimeBlocks, shares};
 use ncclscope_findings::{Evidence, FindingClass, SlowPart};
+use ncclscope_limits::slow;
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
+use ncclscope_statistics::Limits;
 use ncclscope_statistics::{Against, Blocks, compare_units, median_of_others};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Finds GPUs that held up a job of `span` ns by more than others, in the one test
 /// ([`ncclscope_statistics`]). A single pause of a process on a busy machine is no such thing.
 pub(crate) fn find(job: &Job, span: f64, limits: &Limits, log: &mut Log) -> Vec<Finding> {
-    let groups: Vec<Vec<&GpuStall>> = comparable(job, limits).collect();
+    let groups: Vec<Vec<&GpuStall>> = comparable(job).collect();
     let all: Vec<&TimeBlocks> = groups.iter().flatten().map(|stall| &stall.blocks).collect();
     let mut blocks = Blocks::new(job.workers.len());
     for row in shares(&all, span) {
@@ -43,13 +44,13 @@ pub(crate) fn find(job: &Job, span: f64, limits: &Limits, log: &mut Log) -> Vec<
         }
         blocks.push(excess);
     }
-    let answers = compare_units(&blocks, Against::Usual, &limits.test);
+    let answers = compare_units(&blocks, Against::Usual, limits);
     let known: BTreeSet<usize> = groups.iter().flatten().map(|stall| stall.worker).collect();
     for (answer, (at, worker)) in answers.iter().zip(job.workers.iter().enumerate()) {
         log.saw(Rule::SlowGpu, &[worker.rank], || {
             let subject = SlowPart::from(worker).name();
             if known.contains(&at) {
-                return Seen::of(subject, (answer, "block"), &limits.test);
+                return Seen::of(subject, (answer, "block"), limits);
             }
             let saw = "its part in collectives is not known".into();
             let why = "no other GPU to compare with: its events show the network on one side, or \
@@ -61,35 +62,26 @@ pub(crate) fn find(job: &Job, span: f64, limits: &Limits, log: &mut Log) -> Vec<
     slow.map(|(worker, answer)| finding(job, worker, &groups, answer.effect().mean)).collect()
 }
 
-/// A GPU is compared with others if its transfers show as much of what it did as this share of the
-/// transfers that show most: in a host whose other GPUs have no network in a ring, one may have it
-/// on both sides there, and the others only in small trees.
-const ALIKE: f64 = 0.5;
-
 /// The stalls of each communicator in which those of several GPUs are known equally well.
-fn comparable<'j>(job: &'j Job, limits: &Limits) -> impl Iterator<Item = Vec<&'j GpuStall>> {
-    let is_enough = |stall: &&GpuStall| stall.shown > 0 && stall.transfers >= limits.min_samples;
+fn comparable<'j>(job: &'j Job) -> impl Iterator<Item = Vec<&'j GpuStall>> {
+    let is_enough = |stall: &&GpuStall| stall.shown > 0 && stall.transfers >= slow::SAMPLES;
     let mut comms: BTreeMap<&str, Vec<&GpuStall>> = BTreeMap::new();
     for stall in job.stalls.iter().filter(is_enough) {
         comms.entry(&stall.comm).or_default().push(stall);
     }
     let alike = comms.into_values().map(|mut stalls| {
         let most = stalls.iter().map(|stall| stall.shown).max().unwrap_or_default();
-        stalls.retain(|stall| to_f64(stall.shown) >= ALIKE * to_f64(most));
+        stalls.retain(|stall| to_f64(stall.shown) >= slow::SHOWN * to_f64(most));
         stalls
     });
     alike.filter(|stalls| stalls.len() > 1)
 }
 
-/// The least share of a GPU's network traffic in which its part must be known: a slow GPU does not
-/// show in a small collective now and then.
-const KNOWN_SHARE: f64 = 0.1;
-
 /// Number of workers whose GPUs cannot be judged: their part in transfers is not known, or there is
 /// no other GPU to compare with.
-pub(crate) fn unjudged(job: &Job, limits: &Limits) -> usize {
+pub(crate) fn unjudged(job: &Job) -> usize {
     let mut known: BTreeMap<usize, f64> = BTreeMap::new();
-    for stall in comparable(job, limits).flatten() {
+    for stall in comparable(job).flatten() {
         *known.entry(stall.worker).or_default() += to_f64(stall.bytes);
     }
     let mut all: BTreeMap<usize, f64> = BTreeMap::new();
@@ -97,7 +89,7 @@ pub(crate) fn unjudged(job: &Job, limits: &Limits) -> usize {
         *all.entry(stall.worker).or_default() += to_f64(stall.bytes);
     }
     let is_judged = |(worker, bytes): &(&usize, &f64)| {
-        **bytes >= KNOWN_SHARE * all.get(worker).copied().unwrap_or_default()
+        **bytes >= slow::KNOWN * all.get(worker).copied().unwrap_or_default()
     };
     job.workers.len().saturating_sub(known.iter().filter(is_judged).count())
 }
@@ -170,11 +162,11 @@ mod tests {
             stalls: vec![stall("c", 0, 0.0), stall("c", 1, 0.0), one_way, few, stall("d", 4, 0.0)],
             ..Job::default()
         };
-        assert_eq!(unjudged(&job, &Limits::default()), 4);
+        assert_eq!(unjudged(&job), 4);
         // Rank 1 sends much more in a ring in which nothing shows its part.
         let ring = GpuStall { bytes: 118 << 30, shown: 0, ..stall("e", 1, 0.0) };
         let job = Job { stalls: [job.stalls, vec![ring]].concat(), ..job };
-        assert_eq!(unjudged(&job, &Limits::default()), 5);
+        assert_eq!(unjudged(&job), 5);
     }
 
     /// A ring of 24 ranks on hosts of three, of which two have network on both sides.
@@ -214,7 +206,7 @@ mod tests {
         let found = |rings: &[(usize, f64)]| found(&job(rings));
         assert_eq!(found(&[(3, 4e7)]), [0; 0]);
         assert_eq!(found(&[(3, 4e7), (4, 4e8)]), [4]);
-        assert_eq!(unjudged(&job(&[(3, 4e7), (4, 4e7)]), &Limits::default()), 3);
+        assert_eq!(unjudged(&job(&[(3, 4e7), (4, 4e7)])), 3);
     }
 
     /// The figures of a healthy job on a busy machine: one pause.

@@ -14,22 +14,16 @@ work.
 
 use crate::clock::Clocks;
 use crate::model::{Job, Part};
+use ncclscope_limits::slow;
 use ncclscope_operations::stats::{count, median};
 use std::collections::BTreeMap;
 
 /// Maximum number of steps that are derived without marks.
 const MOST: usize = 200;
-/// Minimum number of occurrences of a class of collectives that delimits steps.
-const REPEATS: usize = 10;
 /// Maximum number of collectives of that class in a step.
 const MOST_IN_STEP: usize = 64;
-/// Minimum ratio of the longest interval between two of them to the median of the others.
-const PAUSE: f64 = 1.5;
 /// Maximum number of intervals that are searched for a rhythm.
 const SEARCHED: usize = 2000;
-/// Maximum share of the intervals' differences that a rhythm may leave unexplained.
-const UNEXPLAINED: f64 = 0.4;
-
 /// A training step of the job.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Step {
@@ -270,7 +264,7 @@ fn delimiters(job: &Job, clocks: &Clocks) -> Vec<f64> {
         *members = collective.parts.len().max(*members);
         *count += 1;
     }
-    let often = counts.iter().filter(|(_, (_, count))| *count >= REPEATS);
+    let often = counts.iter().filter(|(_, (_, count))| *count >= slow::REPEATS);
     let best = often.min_by_key(|(_, (members, count))| (usize::MAX - members, *count));
     let Some((&class, _)) = best else { return Vec::new() };
     let of_class = job.collectives.iter().filter(|c| c.class == class);
@@ -295,7 +289,7 @@ fn ends_of_steps(ends: &[f64]) -> Vec<f64> {
 /// step. `None` if they are all alike, or follow no rhythm.
 fn rhythm(intervals: &[f64]) -> Option<(usize, usize)> {
     let intervals = &intervals[..intervals.len().min(SEARCHED)];
-    let most = MOST_IN_STEP.min(intervals.len() / REPEATS);
+    let most = MOST_IN_STEP.min(intervals.len() / slow::REPEATS);
     let usual = median(&mut intervals.to_vec())?;
     let differences: f64 = intervals.iter().map(|interval| (interval - usual).abs()).sum();
     (2..=most).find_map(|size| {
@@ -307,8 +301,8 @@ fn rhythm(intervals: &[f64]) -> Option<(usize, usize)> {
         let (longest, pause) = medians.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1))?;
         let mut others = medians.clone();
         others.remove(longest);
-        let is_pause = *pause > PAUSE * median(&mut others)?;
-        let is_rhythm = is_pause && left < UNEXPLAINED * differences;
+        let is_pause = *pause > slow::PAUSE * median(&mut others)?;
+        let is_rhythm = is_pause && left < slow::UNEXPLAINED * differences;
         is_rhythm.then_some((size, longest))
     })
 }

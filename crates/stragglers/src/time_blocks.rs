@@ -8,6 +8,7 @@ blocks have the same width, which doubles whenever there are too many.
 */
 
 use crate::onset::Onset;
+use ncclscope_limits::slow;
 use ncclscope_operations::stats::{count, to_f64, to_u64};
 use std::collections::BTreeMap;
 
@@ -16,15 +17,8 @@ const MOST: usize = 64;
 /// Width of the first blocks, as a power of two in ns.
 const NARROWEST: u32 = 20;
 
-/// One in this many transfers of a link, the longest, is left out: a pause of either process is not
-/// a property of the link.
-pub(crate) const LONGEST_OF: usize = 50;
-
 /// Width of the widest blocks, likewise: damaged times may span more.
 const WIDEST: u32 = u64::BITS - 1;
-
-/// Minimum share of slow blocks after the first slow one.
-const STAYS: f64 = 0.5;
 
 /// The transfers that ended in one block of time.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -93,7 +87,7 @@ impl TimeBlocks {
             .zip(self.costs())
             .map(|(block, cost)| (block.number << self.width, cost > limit))
             .collect();
-        Onset::first(&blocks, STAYS)
+        Onset::first(&blocks, slow::STAYS)
     }
 
     /// True if transfers of this size count; a larger size class than before replaces the smaller

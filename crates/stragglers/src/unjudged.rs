@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What could not be judged, and how much time it takes: there a slow part would not show.
 
-use crate::limits::Limits;
 use crate::model::{Job, LinkTraffic};
+use ncclscope_limits::slow;
 use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use serde::Serialize;
@@ -23,9 +23,6 @@ pub struct Unjudged {
     pub gpus: usize,
 }
 
-/// A link that is on the wire for less than this part of the steps is not said to be unjudged.
-const BUSY: f64 = 0.25;
-
 /// A link that is on the wire for long.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct BusyLink {
@@ -44,7 +41,7 @@ impl BusyLink {
     /// How much of a step the link takes, if that is much.
     pub(crate) fn text(&self) -> Option<String> {
         let BusyLink { src, dst, step_share, transfer_gbs } = *self;
-        (step_share >= BUSY).then(|| {
+        (step_share >= slow::BUSY).then(|| {
             format!(
                 "rank {src} to {dst} is on the wire for {:.0} % of a step, at {} GB/s; too few \
                  links are like it to judge that: compare it with a run known to be good",
@@ -80,16 +77,11 @@ impl Unjudged {
 type Link = (usize, usize);
 
 /// The busiest of these links in a job of `span` ns.
-pub(crate) fn busiest(
-    job: &Job,
-    links: &BTreeSet<Link>,
-    span: f64,
-    limits: &Limits,
-) -> Option<BusyLink> {
+pub(crate) fn busiest(job: &Job, links: &BTreeSet<Link>, span: f64) -> Option<BusyLink> {
     let mut channels: BTreeMap<(Link, &str, u8), f64> = BTreeMap::new();
     let mut bytes: BTreeMap<Link, u64> = BTreeMap::new();
     let is_of = |edge: &&LinkTraffic| links.contains(&(edge.src, edge.dst));
-    for edge in job.edges.iter().filter(is_of).filter(|edge| edge.is_enough(limits)) {
+    for edge in job.edges.iter().filter(is_of).filter(|edge| edge.is_enough()) {
         let link = (edge.src, edge.dst);
         *channels.entry((link, &edge.comm, edge.channel)).or_default() += edge.wire_ns;
         *bytes.entry(link).or_default() += edge.bytes;
@@ -147,9 +139,7 @@ mod tests {
             ],
             ..Job::default()
         };
-        let of = |links: &[Link]| {
-            busiest(&job, &links.iter().copied().collect(), 1e9, &Limits::default())
-        };
+        let of = |links: &[Link]| busiest(&job, &links.iter().copied().collect(), 1e9);
         let found = of(&[(0, 1), (1, 0)]).unwrap();
         assert_eq!((found.src, found.dst, found.step_share), (10, 11, 0.4));
         assert_eq!(found.transfer_gbs, f64::from(3 << 20) / 4e8);

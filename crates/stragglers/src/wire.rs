@@ -14,7 +14,8 @@ sender's counts.
 
 use crate::clock::Clocks;
 use crate::model::{Job, LinkTraffic, Pace, Transfer};
-use crate::time_blocks::{LONGEST_OF, TimeBlocks};
+use crate::time_blocks::TimeBlocks;
+use ncclscope_limits::links;
 use ncclscope_operations::stats::{median, to_f64, to_u64};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -116,7 +117,7 @@ fn of_both(
     let of_size = edge.sample.iter().filter(|one| one.bytes.checked_ilog2() == Some(size));
     let mut all: Vec<OnWire> = of_size.map(on_wire).collect();
     all.sort_unstable_by(|a, b| a.wire.total_cmp(&b.wire));
-    all.truncate(all.len() - all.len().div_ceil(LONGEST_OF));
+    all.truncate(all.len() - all.len().div_ceil(links::LONGEST_OF));
     let bytes: u64 = all.iter().map(|one| u64::from(one.bytes)).sum();
     let mut blocks = TimeBlocks::default();
     all.iter().for_each(|one| blocks.add(one.bytes, one.wire, one.at));

@@ -12,7 +12,6 @@ judged again.
 
 use crate::coverage::Known;
 use crate::finding::{Finding, excess_figures};
-use crate::limits::Limits;
 use crate::looked::{Because, Log, Seen, below, lacks, percent};
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
@@ -21,26 +20,17 @@ use crate::rules::Rule;
 use crate::steps::Step;
 use ncclscope_delays::{Unit, Work};
 use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
+use ncclscope_limits::{clocks, slow, test};
 use ncclscope_operations::human;
 use ncclscope_operations::human::duration;
 use ncclscope_operations::stats::{lower_median, median, to_f64};
+use ncclscope_statistics::Limits;
 use ncclscope_statistics::{Against, Answer, Blocks, Effect, Limits as Test, Needs, compare_units};
 use std::collections::BTreeSet;
 
 /// Maximum number of candidates of each level that are replayed: a bound on the time, as designed
 /// (`../shared/design/judgement.md`, section 4).
 const REPLAYED: usize = 12;
-/// A member that costs at most this many times as much as the usual one of its group is not slow on
-/// its own.
-const ALIKE: f64 = 2.0;
-/// Minimum share of slow steps after the first slow one.
-const STAYS: f64 = 0.5;
-
-/// A kernel that starts within this time after its enqueueing found an idle GPU, ns.
-const AT_ONCE: f64 = 20e3;
-/// If hosts run ahead of their GPUs, kernels start at least this many times later than [`AT_ONCE`].
-const AHEAD: f64 = 5.0;
-
 /// Workers that are compared as a unit: a worker, a stage, or a data-parallel rank.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Group {
@@ -136,10 +126,10 @@ fn note_gains<'g>(
             saw: format!("a step would be {} shorter without its excess", percent(gain.max(0.0))),
             because: match is_found {
                 true => Because::Found,
-                false if gain < limits.test.least_cost => Because::Not(below(&limits.test)),
+                false if gain < limits.least_cost => Because::Not(below(limits)),
                 false => Because::CannotTell("its excess may be chance".into()),
             },
-            nearness: (gain / limits.test.least_cost).max(0.0),
+            nearness: (gain / limits.least_cost).max(0.0),
         });
     }
 }
@@ -165,7 +155,7 @@ fn still_costly(
             percent(gain),
             lacks(&one.effect, *needs)
         );
-        (gain >= limits.test.least_cost).then_some(text)
+        (gain >= limits.least_cost).then_some(text)
     };
     undecided.iter().filter_map(costly).collect()
 }
@@ -188,7 +178,7 @@ impl Compared<'_> {
         let (job, steps) = (replay.job, replay.steps);
         let whole = |worker: usize| known.iter().filter(|of| of[worker] == Known::Whole).count();
         let needed = (0..job.workers.len()).map(|worker| {
-            let is_enough = whole(worker) >= ncclscope_statistics::Limits::BLOCKS;
+            let is_enough = whole(worker) >= test::BLOCKS;
             if is_enough { Known::Whole } else { Known::Suspected }
         });
         Compared {
@@ -271,7 +261,7 @@ impl Compared<'_> {
         log: &mut Log,
     ) -> (Vec<Candidate>, Vec<(Candidate, Needs)>) {
         // Two questions about each unit.
-        let test = Test { slow_p: limits.test.slow_p / 2.0, ..limits.test };
+        let test = Test { slow_p: limits.slow_p / 2.0, ..*limits };
         let all = compare_units(&level.blocks, level.against, &test);
         let since = compare_units(&level.excess, Against::Past, &test);
         let (mut slow, mut undecided) = (Vec::new(), Vec::new());
@@ -335,7 +325,7 @@ fn explain(
     }
     let mut repairs = Repairs { replay, weights: replay.graph.weights().to_vec() };
     let whole = repairs.mean(&[]);
-    let least = limits.test.least_cost * whole;
+    let least = limits.least_cost * whole;
     left.retain(|one| one.is_whole || whole - repairs.mean(&[one]) >= least);
     best(&mut repairs, left, (whole, least))
 }
@@ -411,7 +401,7 @@ fn without_members(candidates: Vec<Candidate>, (job, log): (&Job, &mut Log)) -> 
         let is_smaller = one.group.workers.len() < group.group.workers.len();
         is_smaller
             && one.group.workers.iter().all(|worker| group.group.workers.contains(worker))
-            && one.effect.mean <= ALIKE * group.effect.mean
+            && one.effect.mean <= slow::MEMBER * group.effect.mean
     };
     let mut explained = vec![false; candidates.len()];
     for (one, is_explained) in candidates.iter().zip(&mut explained) {
@@ -419,9 +409,9 @@ fn without_members(candidates: Vec<Candidate>, (job, log): (&Job, &mut Log)) -> 
         *is_explained = true;
         log.saw(Rule::SlowRank, &one.group.ranks(job), || Seen {
             subject: one.group.root.name(),
-            saw: format!("it is no slower than {ALIKE} times the usual of its group"),
+            saw: format!("it is no slower than {} times the usual of its group", slow::MEMBER),
             because: Because::Not(format!("{} explains it", by.group.root.name())),
-            nearness: one.effect.mean / (ALIKE * by.effect.mean),
+            nearness: one.effect.mean / (slow::MEMBER * by.effect.mean),
         });
     }
     let all = candidates.into_iter().zip(explained);
@@ -431,11 +421,11 @@ fn without_members(candidates: Vec<Candidate>, (job, log): (&Job, &mut Log)) -> 
 fn finding(replay: &Replay<'_>, of: &Candidate, limits: &Limits) -> Finding {
     let Candidate { group, effect, steps, is_whole, has_peers } = of;
     let slow: Vec<(f64, bool)> =
-        steps.iter().map(|(start, excess)| (*start, *excess >= limits.test.least_cost)).collect();
+        steps.iter().map(|(start, excess)| (*start, *excess >= limits.least_cost)).collect();
     let hits = slow.iter().filter(|(_, is_slow)| *is_slow).count();
     // What a rank did in the first recorded step is not known: it may have begun before.
     let is_first = |onset: &f64| steps.first().is_some_and(|(start, _)| start == onset);
-    let onset = Onset::first(&slow, STAYS);
+    let onset = Onset::first(&slow, slow::STAYS);
     let begin = replay.steps.iter().find(|step| step.number != Step::NONE);
     let begin = begin.map_or(0.0, |step| step.start);
     let onset = onset.map(|onset| if is_first(&onset) { begin } else { onset });
@@ -452,7 +442,7 @@ fn finding(replay: &Replay<'_>, of: &Candidate, limits: &Limits) -> Finding {
         100.0 * low,
         100.0 * high,
         steps.len(),
-        100.0 * limits.test.least_cost,
+        100.0 * limits.least_cost,
     );
     let doubts = [(Doubt::PeerNotRecorded, !is_whole), (Doubt::OtherPrograms, !has_peers)];
     let figures =
@@ -481,8 +471,8 @@ fn host_bound(job: &Job, findings: &mut [Finding]) {
         let [rank] = finding.root_ranks[..] else { continue };
         let delays = (delay(&|other| other == rank), delay(&|other| other != rank));
         let (Some(own), Some(others)) = delays else { continue };
-        // Delays below AHEAD * AT_ONCE do not show that the other hosts run ahead.
-        if own <= AT_ONCE && others >= AHEAD * AT_ONCE {
+        // Delays below slow::AHEAD * clocks::ONE_GPU do not show that the other hosts run ahead.
+        if own <= clocks::ONE_GPU && others >= slow::AHEAD * clocks::ONE_GPU {
             finding.class = FindingClass::SlowLaunch;
             finding.title = format!("the host of rank {rank} launches too slowly for its GPU");
             finding.doubts.push(Doubt::OtherCause(FindingClass::SlowRank));

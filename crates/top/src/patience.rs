@@ -8,12 +8,8 @@ that ended, only a wait three times as long is a stall. The remembered length ha
 */
 
 use crate::reading::Reading;
+use ncclscope_limits::slow;
 use std::collections::BTreeMap;
-
-/// A wait counts as a stall from this many times its usual length on.
-const FACTOR: f64 = 3.0;
-/// Half-life of the usual wait, s.
-const HALF_S: f64 = 60.0;
 
 /// A process: job, host, process id and rank.
 type Process = (String, String, Option<u32>, Option<u32>);
@@ -40,12 +36,12 @@ impl Patience {
     /// Age from which an operation is a stall, s.
     #[must_use]
     pub fn limit_s(&self) -> f64 {
-        (FACTOR * self.usual_s).clamp(self.least_s, self.most_s)
+        (slow::STALLED_WAIT * self.usual_s).clamp(self.least_s, self.most_s)
     }
 
     /// Learns from the ages of the next reading, made `elapsed_s` after the last one.
     pub fn learn(&mut self, reading: &Reading, elapsed_s: f64) {
-        self.usual_s *= (-elapsed_s / HALF_S).exp2();
+        self.usual_s *= (-elapsed_s / slow::USUAL_WAIT_S).exp2();
         let mut ages = BTreeMap::new();
         for rank in &reading.ranks {
             for flight in &rank.flights {

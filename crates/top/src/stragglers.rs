@@ -5,7 +5,7 @@ Which ranks are stragglers, by the one test of the product ([`ncclscope_statisti
 A block is the time since the last block in which collectives of the job ended: one reading, or
 several if none ended. A unit is a process, and its value in a block is what it costs the others
 ([`crate::waiting`]), as a share of the block. A rank is a straggler if the test answers SLOW, so
-that a single reading shows none: at least [`Limits::BLOCKS`] blocks are needed.
+that a single reading shows none: at least [`test::BLOCKS`] blocks are needed.
 */
 
 use crate::picture::{Flag, Picture, Row};
@@ -13,12 +13,9 @@ use crate::reading::{Rank, Reading};
 use crate::units::percent;
 use crate::waiting::{self, Wait};
 use crate::work::Work;
+use ncclscope_limits::{slow, test};
 use ncclscope_statistics::{Against, Blocks, Limits, compare_units};
 use std::collections::{BTreeMap, VecDeque};
-
-/// Number of blocks of a job that are kept: a straggler is shown after this many at the latest, and
-/// so many find 20 % of the time in 97 of 100 jobs (`../shared/design/judgement.md`, section 3).
-const KEPT: usize = 20;
 
 /// A process of a job: host, process id and rank.
 type Process = (String, Option<u32>, Option<u32>);
@@ -78,7 +75,7 @@ impl Stragglers {
     /// True if ranks of a job were compared, but too few times to tell whether one is slow.
     #[must_use]
     pub fn is_too_early(&self) -> bool {
-        self.jobs.values().any(|job| job.has_begun && job.blocks.len() < Limits::BLOCKS)
+        self.jobs.values().any(|job| job.has_begun && job.blocks.len() < test::BLOCKS)
     }
 }
 
@@ -122,7 +119,7 @@ impl Job {
         };
         let costs = costs.iter().enumerate().map(cost).collect();
         self.blocks.push_back((self.open_s, costs));
-        self.blocks.drain(..self.blocks.len().saturating_sub(KEPT));
+        self.blocks.drain(..self.blocks.len().saturating_sub(slow::KEPT));
     }
 
     /// Takes over the processes of `works`: new ones are unknown in the blocks, and those that are
@@ -234,7 +231,7 @@ mod tests {
     fn what_begins_or_ends_is_seen_within_some_blocks() {
         let mut stragglers = Stragglers::default();
         let until = |stragglers: &mut Stragglers, waits: &[f64], wanted: &[u32]| {
-            (0..).zip(0..KEPT).position(|(block, _)| {
+            (0..).zip(0..slow::KEPT).position(|(block, _)| {
                 stragglers.learn(&noisy(block, waits));
                 ranks(stragglers) == wanted
             })

@@ -74,7 +74,7 @@ pub(crate) fn of<'w>(works: impl IntoIterator<Item = &'w Work>, span_s: f64) -> 
 /// the usual other member of a communicator is late: what ranks have in common, none of them costs
 /// alone.
 fn alone(comms: &[BTreeSet<usize>], waited: &[f64]) -> Vec<f64> {
-    let mut late = vec![0.0_f64; waited.len()];
+    let mut late: Vec<f64> = vec![0.0; waited.len()];
     let mut usual = late.clone();
     for (members, sorted) in comms.iter().map(|members| (members, sorted(members, waited))) {
         let [least, second, ..] = sorted[..] else { continue };

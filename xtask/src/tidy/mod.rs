@@ -9,6 +9,7 @@ mod circles;
 mod deps;
 mod large;
 mod links;
+mod literals;
 mod mask;
 mod prose;
 mod rules;
@@ -68,6 +69,7 @@ fn check_file(path: &str, paths: &BTreeSet<String>) -> Outcome<Vec<Violation>> {
             found.extend(rules::check(&source));
             found.extend(size::check(&source));
             found.extend(large::check(&source));
+            found.extend(literals::check(&source));
         }
         "md" => found.extend(links::check(path, &read()?, paths)),
         "sh" | "py" => found.extend(rules::licence(path, &read()?)),

@@ -32,6 +32,7 @@ const FORBID_UNSAFE: &[&str] = &[
     "crates/compare/",
     "crates/control/",
     "crates/findings/",
+    "crates/limits/",
     "crates/trace/",
     "crates/metrics/",
     "crates/operations/",

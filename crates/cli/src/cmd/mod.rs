@@ -28,6 +28,7 @@ use crate::text::list_rules;
 use ncclscope_console::failure::Failure;
 use ncclscope_diagnose::Rule as HangRule;
 use ncclscope_findings::AboutRule;
+use ncclscope_limits::Limit;
 use ncclscope_stragglers::Rule as SlowRule;
 use std::process::ExitCode;
 
@@ -36,8 +37,8 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
     if starts_no_program(&args.verb) {
         use_small_pages();
     }
-    if let Some(rules) = asked_rules(&args.verb) {
-        return list_rules(&rules);
+    if let Some((rules, limits)) = asked_rules(&args.verb) {
+        return list_rules(&rules, limits);
     }
     refuse_others(&args.verb)?;
     match args.verb {
@@ -65,11 +66,15 @@ pub(crate) fn run(args: CommandLine) -> Result<ExitCode, Failure> {
     }
 }
 
-/// The rules that are to be listed.
-fn asked_rules(verb: &Verb) -> Option<Vec<AboutRule>> {
+/// The rules that are to be listed, and the tables of their limits.
+fn asked_rules(verb: &Verb) -> Option<(Vec<AboutRule>, &'static [&'static [Limit]])> {
     match verb {
-        Verb::Diagnose(args) if args.list_rules => Some(HangRule::all_about().into()),
-        Verb::Stragglers(args) if args.list_rules => Some(SlowRule::all_about().into()),
+        Verb::Diagnose(args) if args.list_rules => {
+            Some((HangRule::all_about().into(), &ncclscope_limits::HANGS))
+        }
+        Verb::Stragglers(args) if args.list_rules => {
+            Some((SlowRule::all_about().into(), &ncclscope_limits::SLOWNESS))
+        }
         _ => None,
     }
 }

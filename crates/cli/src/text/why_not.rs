@@ -6,6 +6,7 @@ use crate::io::terminal::fitted;
 use crate::tables::table::{Align, Table};
 use ncclscope_console::failure::Failure;
 use ncclscope_findings::{AboutRule, Looked, Outcome};
+use ncclscope_limits::Limit;
 use std::process::ExitCode;
 
 /// Maximum number of parts of the job that are printed: those that came nearest to a finding.
@@ -13,14 +14,28 @@ const MOST: usize = 12;
 /// The name under which findings that another one explains are noted.
 const EXPLAINS: &str = "explains";
 
-/// Prints the rules: what each compares and needs.
-pub(crate) fn list_rules(all: &[AboutRule]) -> Result<ExitCode, Failure> {
+/// Prints the rules: what each compares and needs, and their limits.
+pub(crate) fn list_rules(all: &[AboutRule], limits: &[&[Limit]]) -> Result<ExitCode, Failure> {
     let mut text = String::new();
     for AboutRule { name, classes, compares, needs } in all {
         let classes: Vec<&str> = classes.iter().map(|class| class.code()).collect();
         text += &format!("{name} ({})\n", classes.join(", "));
         text += &format!("  compares  {compares}\n  needs     {needs}\n");
     }
+    text += "\nLIMITS\n";
+    let columns = ["limit", "value", "origin", "why", "rules"].map(|name| (name, Align::Left));
+    let mut table = Table::new(&columns);
+    let is_of = |limit: &Limit| {
+        limit.rules.is_empty() || all.iter().any(|rule| limit.rules.contains(&rule.name))
+    };
+    for limit in limits.iter().flat_map(|part| part.iter()).filter(|limit| is_of(limit)) {
+        let Limit { name, value, rules, origin, why } = limit;
+        let (number, unit) = value.split_once(' ').unwrap_or((value, ""));
+        let value = format!("{} {}", number.replace('_', ""), unit.replace('_', " "));
+        let cells = [&name.to_lowercase(), &*value, origin.name(), why, &rules.join(", ")];
+        table.row(cells.map(str::to_owned).to_vec());
+    }
+    text += &(table.lines("  ").join("\n") + "\n");
     output::text(&fitted(&text))?;
     Ok(ExitCode::SUCCESS)
 }

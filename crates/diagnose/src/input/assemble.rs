@@ -17,23 +17,19 @@ use super::here;
 use super::options::InputOptions;
 use super::rank_layout::RankLayouts;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
-use super::status::{HostEnds, KILLED_NS};
+use super::status::HostEnds;
 use crate::desync;
 use crate::ending::{Ending, Ends, RankExit};
-use crate::job::{
-    CLOCKS_NS, CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector,
-};
+use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector};
 use ncclscope_findings::Doubt;
+use ncclscope_limits::clocks::HOSTS_NS;
+use ncclscope_limits::hangs::{ENDED_NS, HEARTBEAT_NS, KILLED_NS};
 use ncclscope_operations::human;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Ranks may begin to wait for another one this long before its last record, ns.
-const LATENESS_NS: u64 = 1_000_000_000;
-/// [`KILLED_NS`] if some processes ended in order before the others were killed, ns.
-const ENDED_NS: u64 = 100_000_000;
 /// Maximum number of ranks of a communicator; a damaged recording may contain any number.
 pub(super) const MAX_RANKS: u32 = 1 << 18;
 /// Maximum number of members without input, summed over all communicators.
@@ -84,9 +80,9 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         job.notes.extend(note);
         // If a watchdog reported a wait, that wait shows the cause.
         if job.killed_ns.is_some() && reported_ns.is_none() && is_noted && first.is_broken_off {
-            let clocks_ns = if ends.by_machine.len() > 1 { CLOCKS_NS } else { 0 };
+            let clocks_ns = if ends.by_machine.len() > 1 { HOSTS_NS } else { 0 };
             let gone_ns = ends.latest.saturating_sub(first.end_ns);
-            job.ended_first_ns = gone_ns.saturating_add(LATENESS_NS + clocks_ns);
+            job.ended_first_ns = gone_ns.saturating_add(HEARTBEAT_NS + clocks_ns);
             job.ended_first = first.ranks.clone();
         }
     }

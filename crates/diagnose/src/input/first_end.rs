@@ -13,20 +13,13 @@ status 0 ended well, whenever that was, and is compared with none.
 
 use super::snapshot::Snapshot;
 use crate::ending::{FirstEnd, Others};
-use crate::job::{CLOCKS_NS, Process, ProcessStatus};
+use crate::job::{Process, ProcessStatus};
 use crate::words::named_ranks;
+use ncclscope_limits::{clocks, hangs};
 use ncclscope_operations::human::{duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-
-/// The last records of a killed process may not be in its recording: those of this time, ns. The
-/// drain thread sleeps no longer.
-pub(super) const LOST_NS: u64 = 250_000_000;
-
-/// A process compares its clocks at least so often unless something holds it up, ns: the second
-/// time in its first moments, then once a second.
-const PACE_NS: u64 = 1_000_000_000;
 
 /// The processes that ended first, if the recordings show them.
 pub(super) fn find(snapshots: &[Snapshot]) -> Option<FirstEnd> {
@@ -34,7 +27,7 @@ pub(super) fn find(snapshots: &[Snapshot]) -> Option<FirstEnd> {
     // The end of a damaged recording may be lost.
     let known: Vec<&Snapshot> = failed().filter(|one| one.damage.is_empty()).collect();
     let pace_ns = snapshots.iter().filter_map(|one| one.sync.map(|(_, longest)| longest)).max();
-    let pace_ns = pace_ns.filter(|&pace| pace > 0).map(|pace| pace.max(PACE_NS));
+    let pace_ns = pace_ns.filter(|&pace| pace > 0).map(|pace| pace.max(hangs::HEARTBEAT_NS));
     let in_order = || are_few_closed(snapshots).then(|| ended_in_order(&known)).flatten();
     before_own_host(&known, pace_ns)
         .or_else(|| before_all(&known, pace_ns))
@@ -162,7 +155,7 @@ fn before_all(known: &[&Snapshot], pace_ns: Option<u64>) -> Option<FirstEnd> {
 /// as where later comparisons are missing: in a copy made before, with what the lanes held later.
 fn ended_by_ns(one: &Snapshot, pace_ns: Option<u64>) -> u64 {
     let (Some((last, _)), Some(pace)) = (one.sync, pace_ns) else { return u64::MAX };
-    let by = last.saturating_add(pace).saturating_add(LOST_NS);
+    let by = last.saturating_add(pace).saturating_add(hangs::LOST_NS);
     if one.end_ns > by { u64::MAX } else { by }
 }
 
@@ -189,7 +182,7 @@ fn lead(first: &[(&Path, &End<'_>)], others: &[(&Path, &End<'_>)]) -> Option<u64
     }
     let between = |(of, latest): (&&str, &u64)| {
         let each = earliest.iter().map(|(machine, earliest)| {
-            let apart = if machine == of { 0 } else { CLOCKS_NS };
+            let apart = if machine == of { 0 } else { clocks::HOSTS_NS };
             earliest.checked_sub(latest.saturating_add(apart)).filter(|&lead| lead > 0)
         });
         each.collect::<Option<Vec<u64>>>()?.into_iter().min()

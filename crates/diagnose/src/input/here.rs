@@ -3,17 +3,15 @@
 
 use super::snapshot::Snapshot;
 use crate::job::Stop;
+use ncclscope_limits::{clocks, hangs};
 use ncclscope_trace::Identity;
 use std::fs::read_to_string;
 use std::path::Path;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// A process on another host, whose clock may differ, may be alive if its recording ended within
-/// this time of now.
-const RECENT: Duration = Duration::from_secs(60);
-/// Two heartbeat periods: a live process writes a heartbeat in this time.
-const WAIT: Duration = Duration::from_secs(2);
+/// How often a recording is looked at.
+const LOOKS: u32 = 40;
 
 /// How the kernel shows a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +43,11 @@ pub(super) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
     };
     let latest = snapshots.iter().filter(is_unseen).max_by_key(|one| one.end_ns);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let is_recent = |one: &&Snapshot| now.abs_diff(Duration::from_nanos(one.end_ns)) < RECENT;
-    latest.filter(is_recent).is_some_and(|one| is_written(&one.facts.path, WAIT))
+    // Its clock may differ from that of this host.
+    let recent = Duration::from_nanos(clocks::FILES_NS);
+    let is_recent = |one: &&Snapshot| now.abs_diff(Duration::from_nanos(one.end_ns)) < recent;
+    let wait = Duration::from_nanos(hangs::ALIVE_NS);
+    latest.filter(is_recent).is_some_and(|one| is_written(&one.facts.path, wait))
 }
 
 /// True if the file is written to within this time.
@@ -54,7 +55,7 @@ fn is_written(path: &Path, wait: Duration) -> bool {
     let written = || std::fs::metadata(path).and_then(|file| file.modified()).ok();
     let (before, begun) = (written(), Instant::now());
     while begun.elapsed() < wait {
-        std::thread::sleep(Duration::from_millis(50));
+        std::thread::sleep(wait / LOOKS);
         if written() != before {
             return true;
         }

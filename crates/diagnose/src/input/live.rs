@@ -5,14 +5,12 @@ use super::options::InputOptions;
 use super::recording;
 use super::snapshot::Snapshot;
 use crate::job::Job;
+use ncclscope_limits::clocks;
 use ncclscope_trace::Identity;
 use ncclscope_trace::runs::{ProcessFacts, Run, Runs};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// The clocks of a file server and of hosts may differ by this.
-const CLOCKS: Duration = Duration::from_secs(60);
 
 /// A job that goes on.
 #[derive(Debug)]
@@ -36,7 +34,8 @@ pub fn jobs(
     let read = |paths: &[PathBuf]| recording::snapshots(paths, settings, &mut Vec::new());
     let mut all = read(&paths);
     let begin_ns = all.iter().map(|one| one.facts.begin_ns).filter(|&ns| ns > 0).min();
-    let begin = UNIX_EPOCH + Duration::from_nanos(begin_ns.unwrap_or(0)) - CLOCKS;
+    let begin = UNIX_EPOCH + Duration::from_nanos(begin_ns.unwrap_or(0))
+        - Duration::from_nanos(clocks::FILES_NS);
     let gone = others.iter().filter(|path| !living.contains(*path) && written_since(path, begin));
     let gone: Vec<PathBuf> = gone.cloned().collect();
     all.extend(read(&gone));

@@ -3,6 +3,7 @@
 
 use super::ras::Ras;
 use crate::ending::CommandEnd;
+use ncclscope_limits::hangs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -45,7 +46,7 @@ impl InputProgress {
 impl Default for InputOptions {
     fn default() -> InputOptions {
         InputOptions {
-            hang: Duration::from_secs(30),
+            hang: Duration::from_nanos(hangs::HANG_NS),
             run: None,
             is_checked: false,
             command: None,

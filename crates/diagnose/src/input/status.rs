@@ -4,16 +4,12 @@
 use super::awaited::Awaited;
 use super::here;
 use super::snapshot::{Member, Snapshot};
-use crate::job::{CLOCKS_NS, ProcessStatus, Stop};
+use crate::job::{ProcessStatus, Stop};
 use ncclscope_findings::Doubt;
+use ncclscope_limits::clocks::HOSTS_NS;
+use ncclscope_limits::hangs::{KILLED_NS, SILENCE_NS};
 use ncclscope_trace::{open_to_read, read_header};
 use std::collections::HashMap;
-
-/// A process that writes no record for this time (three heartbeat periods) counts as gone, ns; if
-/// processes of different hosts are compared, [`CLOCKS_NS`] is added.
-const SILENCE_NS: u64 = 3_500_000_000;
-/// In a killed job, operations in flight for this time count as stuck, ns.
-pub(super) const KILLED_NS: u64 = 2_000_000_000;
 
 /// The latest recorded time of each host, and of all.
 pub(super) struct HostEnds {
@@ -68,7 +64,7 @@ impl HostEnds {
         }
         let end_and = |silence_ns: u64| snapshot.end_ns.saturating_add(silence_ns);
         let is_behind_host = self.of_host(snapshot) > end_and(SILENCE_NS);
-        let is_behind = self.latest > end_and(SILENCE_NS + CLOCKS_NS);
+        let is_behind = self.latest > end_and(SILENCE_NS + HOSTS_NS);
         // A process that was itself waiting when it died is not what the others wait for. A process
         // that ended in order with work in flight, as is normal, counts as waiting only if it had
         // waited for a tenth of the time for which the others then waited for it.
@@ -96,7 +92,7 @@ impl HostEnds {
         }
         // A process that continued for a while after the others began to wait for it is late, no
         // matter when it died.
-        let lived = |since: u64| snapshot.end_ns >= since.saturating_add(SILENCE_NS + CLOCKS_NS);
+        let lived = |since: u64| snapshot.end_ns >= since.saturating_add(SILENCE_NS + HOSTS_NS);
         let on_host = awaited.and_then(|awaited| awaited.on_host_ns).map(lived);
         let anywhere = awaited_ns.is_some_and(lived);
         let is_late = on_host.unwrap_or(anywhere && !is_behind_host);

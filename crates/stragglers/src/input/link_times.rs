@@ -2,7 +2,8 @@
 //! The wire times of a link's transfers.
 
 use crate::Pace;
-use crate::time_blocks::{LONGEST_OF, TimeBlocks};
+use crate::time_blocks::TimeBlocks;
+use ncclscope_limits::links;
 use ncclscope_operations::stats::{to_f64, to_u64};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -69,7 +70,7 @@ impl LinkTimes {
     /// The transfers without the longest ones (at most one in fifty).
     pub(super) fn traffic(&self) -> Traffic {
         let all = usize::try_from(self.all.transfers).unwrap_or(usize::MAX);
-        let count = (all / LONGEST_OF).min(LONGEST);
+        let count = (all / links::LONGEST_OF).min(LONGEST);
         let mut longest: Vec<(u64, u32)> = self.longest.iter().map(|of| of.0).collect();
         longest.sort_unstable_by_key(|&of| Reverse(of));
         longest.iter().take(count).fold(self.all, |left, &(ns, bytes)| Traffic {

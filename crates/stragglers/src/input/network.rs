@@ -8,6 +8,7 @@ use super::gpu_waits::{GpuWaits, Span, waited};
 use super::link_times::LinkTimes;
 use super::plan::JobPlan;
 use super::shortages::ShortTimes;
+use ncclscope_limits::links;
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::event_id::NewNumbers;
 use ncclscope_operations::hash::Map;
@@ -39,15 +40,9 @@ pub(super) struct Network<'p> {
     waited: Vec<Waited>,
     /// For each communicator by index, when a step last completed, in ticks.
     active: Vec<u64>,
-    /// [`IDLE_NS`] in ticks.
+    /// [`links::IDLE`] in ticks.
     idle: u64,
 }
-
-/// A send that begins this long after its communicator's latest transfer, ns, is not compared with
-/// others: it first has to wake its threads, a processor and the receiver. Where one rank of a tree
-/// always sends first, and others pass on what they receive, its link would be the slow one: with
-/// 1 KiB every 10 ms over sockets of one machine, 150 to 190 us instead of 20 to 40.
-const IDLE_NS: f64 = 1e6;
 
 /// An index of nothing.
 const NONE: u32 = u32::MAX;
@@ -127,7 +122,7 @@ impl<'p> Network<'p> {
             counts: BTreeMap::new(),
             waited: Vec::new(),
             active: Vec::new(),
-            idle: to_u64(IDLE_NS / recording.tick_map().ns_per_tick()),
+            idle: to_u64(links::IDLE / recording.tick_map().ns_per_tick()),
         }
     }
 
@@ -372,7 +367,7 @@ fn active(all: &mut Vec<u64>, comm: u16) -> &mut u64 {
 
 /// Adds a completed send: its wire time without the time queued behind another send. Left out are
 /// transfers while one of the ends was short of processor time; those that begin after an idle time
-/// ([`IDLE_NS`]), after `quiet` in ticks, are kept apart. Returns whether it is one of those.
+/// ([`links::IDLE`]), after `quiet` in ticks, are kept apart. Returns whether it is one of those.
 fn add_send(link: &mut NetworkLink<'_>, step: &Step, quiet: u64, clock: &TickMap) -> bool {
     const WANTED: u8 = step_flags::STOPPED | step_flags::SIZED | step_flags::THIRD;
     if step.flags & WANTED != WANTED || !step.has(step_flags::IS_SEND) {

@@ -17,11 +17,11 @@ use super::gpu_waits::{GpuWaitSum, Span};
 use super::link_times::{LinkTimes, Traffic};
 use super::network::Network;
 use super::plan::JobPlan;
-use crate::Limits;
 use crate::model::{
     Collective, CollectiveClass, EndSync, GpuStall, Job, Launch, LinkTraffic, P2pBatch, P2pClass,
     Part,
 };
+use ncclscope_limits::slow;
 use ncclscope_operations::ends::arrives_early;
 use ncclscope_operations::event_id::NewNumbers;
 use ncclscope_operations::function::is_rooted;
@@ -606,7 +606,7 @@ impl Adding<'_> {
                 worker.map(|worker| GpuStall { comm, worker, transfers, bytes, ns, blocks, shown });
             self.part.job.stalls.extend(stall);
         }
-        let min_samples = Limits::default().min_samples;
+        let min_samples = slow::SAMPLES;
         for (id @ (comm, src, dst, channel), [link, firsts]) in network.links() {
             let is_few = link.traffic().transfers < min_samples;
             self.part.unjudged += usize::from(is_few && link.left_out > 0);

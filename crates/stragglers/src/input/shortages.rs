@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When processes were short of processor time, according to their heartbeat records.
 
-use crate::Limits;
 use crate::model::CpuShortage;
 use crate::shortage::starved;
+use ncclscope_limits::slow;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_trace::Recording;
 use ncclscope_trace::progress::{Heartbeat, Shortage};
@@ -22,7 +22,7 @@ impl ShortTimes {
         let shortages: Vec<CpuShortage> =
             recordings.iter().enumerate().map(|(worker, &(_, of))| shortage(worker, of)).collect();
         let mut times = vec![ShortTimes::default(); recordings.len()];
-        for starved in starved(&shortages, &Limits::default()) {
+        for starved in starved(&shortages) {
             times[starved.of.worker] = ShortTimes::read(recordings[starved.of.worker].1);
         }
         (shortages, times)
@@ -58,7 +58,7 @@ fn all(recording: &Recording) -> impl Iterator<Item = &Shortage> {
 
 /// Time of the first shortage that is a relevant share of its span.
 fn first(recording: &Recording) -> Option<u64> {
-    let least = Limits::default().min_short;
+    let least = slow::SHORT;
     let matters = |of: &&Shortage| {
         to_f64(of.late_us.max(of.delay_us).into()) >= least * to_f64(of.span_us.into())
     };

@@ -24,11 +24,12 @@ mod status;
 
 pub use dump::is_dump;
 
-use crate::job::{CLOCKS_NS, Job, Process, ProcessStatus};
+use crate::job::{Job, Process, ProcessStatus};
 use crate::words::named_ranks;
 use dump::Dump;
 use entries::{Entries, Shared};
 use groups::GroupBuilder;
+use ncclscope_limits::clocks;
 use ncclscope_operations::human::{duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use serde_json::Value;
@@ -150,7 +151,7 @@ impl Dumps {
     fn written_ns(&self) -> Option<u64> {
         let newest = self.ranks.values().map(Dump::newest_ns).max()?;
         let written = self.ranks.values().filter_map(|dump| dump.written_ns).max()?;
-        (written.saturating_add(CLOCKS_NS) >= newest).then_some(written.max(newest))
+        (written.saturating_add(clocks::HOSTS_NS) >= newest).then_some(written.max(newest))
     }
 
     /// The age of the oldest operation in flight; `None` if it is unknown, or if one has exceeded

@@ -14,20 +14,14 @@ whose ends agree best.
 
 use crate::input::kernels::{Key, ends};
 use crate::model::{EndSync, Part};
+use ncclscope_limits::clocks;
 use ncclscope_operations::human;
 use ncclscope_operations::stats::median;
 use ncclscope_statistics::median_mad;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum error of GPU times of one file, ns.
-const SLACK: f64 = 5e4;
-/// Share of kernels that run at the same time in one communicator. Those at the ends of a capture
-/// may lack others.
-const TOGETHER: f64 = 0.9;
 /// Number of kernels that are compared to find out by how many a capture is moved.
 const SAMPLES: usize = 2_000;
-/// Minimum number of kernels that show by how many a capture with another clock is moved.
-const FEW: usize = 5;
 /// Kernels around the nearest in time that may be the one, as clocks of hosts differ.
 const AROUND: isize = 8;
 
@@ -192,11 +186,11 @@ impl Function {
         for (one, two) in matched(self.of(a), self.of(b), shift) {
             pairs += 1;
             let last = one.0.max(two.0 - apart);
-            together += usize::from(last <= one.1.min(two.1 - apart) + SLACK);
+            together += usize::from(last <= one.1.min(two.1 - apart) + clocks::ON_HOST_AT_MOST);
         }
         let fewer = self.of(a).len().min(self.of(b).len());
         let to_f64 = |count: usize| ncclscope_operations::stats::to_f64(count as u64);
-        pairs > 0 && 2 * pairs >= fewer && to_f64(together) >= TOGETHER * to_f64(pairs)
+        pairs > 0 && 2 * pairs >= fewer && to_f64(together) >= clocks::TOGETHER * to_f64(pairs)
     }
 }
 
@@ -226,7 +220,7 @@ fn place(reference: &[Span], own: &[Span], (is_one_file, is_one_time): (bool, bo
     let at = |shift: isize| {
         let ends: Vec<f64> =
             matched(reference, own, shift).map(|(one, two)| two.1 - one.1).collect();
-        let least = if is_one_file { 1 } else { FEW };
+        let least = if is_one_file { 1 } else { clocks::FEW };
         let is_enough = shift == 0 || (ends.len() >= least && 2 * ends.len() >= own.len());
         let every = ends.len() / SAMPLES + 1;
         let mut ends: Vec<f64> = ends.into_iter().step_by(every).collect();
@@ -238,7 +232,8 @@ fn place(reference: &[Span], own: &[Span], (is_one_file, is_one_time): (bool, bo
     let unmoved = at(0).unwrap_or_default();
     let moved = shifts.into_iter().filter_map(at);
     let best = moved.min_by(|a, b| a.scatter.total_cmp(&b.scatter)).unwrap_or(unmoved);
-    let is_better = unmoved.scatter > SLACK && 2.0 * best.scatter < unmoved.scatter;
+    let is_better =
+        unmoved.scatter > clocks::ON_HOST_AT_MOST && 2.0 * best.scatter < unmoved.scatter;
     if is_better { best } else { unmoved }
 }
 
