@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The answer of a report, and its text of at most five lines.
 
-use crate::cause::{Found, State, causes, past};
+use crate::cause::{Found, State, causes, doubt_of_hang, past};
 use crate::extent::{cost, since, used_gpu_hours};
 use crate::locations::RankLocations;
 use crate::sentences::{self, ranges, some};
-use ncclscope_diagnose::{Diagnosis, Ending, FirstEnd, RankExit};
+use ncclscope_diagnose::{Ending, FirstEnd, RankExit};
 use ncclscope_findings::{Confidence, Cost, Finding, FindingClass, Help, RankLocation};
 use ncclscope_limits::slow;
 use ncclscope_operations::human::{self, if_one};
@@ -105,7 +105,7 @@ impl Answer {
             cost: cost(state, found),
             used_gpu_hours: used_gpu_hours(state, found.report),
             why: sentences::why(state, &causes, found),
-            next: next(state, &causes, found.hang, (input, limit)),
+            next: next(state, &causes, found, (input, limit)),
             headline: sentences::headline(state, found),
             ended: found.hang.ending.as_ref().map(Ended::of),
             past: past(state, &causes, found).map(sentences::past),
@@ -224,17 +224,18 @@ fn located(causes: &[Finding]) -> BTreeSet<u32> {
 fn next(
     state: State,
     causes: &[Finding],
-    hang: &Diagnosis,
+    found: Found<'_>,
     (input, limit): (&str, &str),
 ) -> Vec<String> {
     if causes.first().is_some_and(|first| first.class == FindingClass::NotRecorded) {
-        let missing = sentences::missing_recordings(hang);
+        let missing = sentences::missing_recordings(found.hang);
         return vec![format!("{missing}, then ncclscope report {limit}{input}")];
     }
     let verbs: &[&str] = match state {
         State::Crashed | State::Hung => &["diagnose"],
         State::Slow => &["stragglers"],
         State::Fine => &["report --full", "view"],
+        State::Unknown if doubt_of_hang(found).is_none() => &["stragglers --why-not"],
         State::Unknown => &["report --full"],
     };
     let limit = if verbs == ["diagnose"] { limit } else { "" };

@@ -124,7 +124,12 @@ pub(crate) fn is_mismatch_without_wait(hang: &Diagnosis) -> bool {
 
 /// Why a job without findings may still not be fine; `None` if there is no reason for doubt.
 pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
-    let Found { hang, slow, report } = found;
+    doubt_of_hang(found).or_else(|| found.slow.quiet.first().cloned())
+}
+
+/// Why a job without findings may still hang or have ended badly.
+pub(crate) fn doubt_of_hang(found: Found<'_>) -> Option<String> {
+    let Found { hang, report, .. } = found;
     let is_empty = report.operations.is_empty() && report.open_operations.is_empty();
     if is_empty {
         return Some("no operation was recorded".into());
@@ -146,10 +151,7 @@ pub(crate) fn doubt(found: Found<'_>) -> Option<String> {
             "{removed} {were} removed while written: what came before is missing"
         ));
     }
-    if is_all_broken_off(hang) {
-        return Some(ALL_BROKEN_OFF.into());
-    }
-    slow.quiet.first().cloned()
+    is_all_broken_off(hang).then(|| ALL_BROKEN_OFF.into())
 }
 
 /// True if no process of the job ended in order, and the job was not started with `run`, so that

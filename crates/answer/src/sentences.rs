@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The sentences of an answer: the headline and the reason.
 
-use crate::cause::{Found, State, doubt, is_all_broken_off, is_mismatch_without_wait};
+use crate::cause::{
+    Found, State, doubt, doubt_of_hang, is_all_broken_off, is_mismatch_without_wait,
+};
 use crate::extent::{age_ns, gpus, since};
 use ncclscope_diagnose::{CommandEnd, Diagnosis, Ends, FirstEnd, Hidden, Standstill, exits_text};
 use ncclscope_findings::{Confidence, Finding, FindingClass};
@@ -75,6 +77,9 @@ pub(crate) fn headline(state: State, found: Found<'_>) -> String {
             Some(standstill) => stands_still(hang, standstill),
             None if is_all_broken_off(hang) => {
                 "nothing hangs in what was recorded, and no process ended in order".into()
+            }
+            None if doubt_of_hang(found).is_none() => {
+                "nothing hangs; whether a part of the job is slow is not shown".into()
             }
             None => "nothing hangs in what was recorded; the recordings do not show more".into(),
         },

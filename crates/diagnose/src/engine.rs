@@ -239,7 +239,12 @@ fn short_waits(job: &Job, params: &SearchParams) -> Option<(Vec<u32>, String)> {
         excused_ns: u64::MAX,
         ..SearchParams::default()
     };
-    let found = wait_graph::find(job, &lower);
+    let mut found = wait_graph::find(job, &lower);
+    // In a running job a recording ends in some wait.
+    let is_usual = |wait: &Wait| standstill::is_usual(&job.processes[wait.process as usize]);
+    if job.killed_ns.is_none() {
+        found.waits.retain(|wait| !is_usual(wait));
+    }
     let age = |wait: &Wait| job.comms[wait.comm as usize].vectors[wait.member as usize].age_ns;
     let oldest = found.waits.iter().filter_map(age).max()?;
     let mut waiting: Vec<u32> = found.waits.iter().map(|wait| wait.process).collect();

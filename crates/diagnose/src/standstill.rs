@@ -4,12 +4,13 @@ Whether the job still moves: the first question about a job, before who holds it
 was slow.
 
 A job stands still if no rank has called NCCL, and no event of any rank has completed, for as long
-as the limit, or for longer than in any pause before. The latter is a rank test with the job's own
-past as peer: that the last of n pauses is the longest has a chance of 1 in n.
+as the limit, or for clearly longer than in any pause before, with the job's own past as peer. A
+recording ends at any moment: the last pause is often the longest by a little.
 */
 
 use crate::job::{Job, Process, ProcessStatus};
 use ncclscope_limits::hangs;
+use ncclscope_operations::stats::to_f64;
 use serde::Serialize;
 
 /// For how long nothing of a job has moved.
@@ -21,8 +22,8 @@ pub struct Standstill {
     pub usual_ns: Option<u64>,
 }
 
-/// How long nothing has moved, if that is as long as the limit or longer than ever before. `None`
-/// also if some rank may move unseen.
+/// How long nothing has moved, if that is as long as the limit or clearly longer than ever before.
+/// `None` also if some rank may move unseen.
 pub(crate) fn find(job: &Job, hang_ns: u64) -> Option<Standstill> {
     let is_there =
         |one: &&Process| matches!(one.status, ProcessStatus::Running | ProcessStatus::Stopped(_));
@@ -34,9 +35,19 @@ pub(crate) fn find(job: &Job, hang_ns: u64) -> Option<Standstill> {
         still_ns = still_ns.min(process.still_ns?);
         usual_ns = usual_ns.zip(process.usual_ns).map(|(a, b)| a.min(b));
     }
-    let is_unusual = usual_ns.is_some_and(|usual| still_ns > usual);
+    let is_unusual = usual_ns.is_some_and(|usual| !is_as_before(still_ns, usual));
     let is_long = still_ns >= hang_ns || is_unusual && still_ns >= hangs::SHORTEST_NS;
     is_long.then_some(Standstill { still_ns, usual_ns })
+}
+
+/// Whether a process has not stood still for longer than in a pause before.
+pub(crate) fn is_usual(process: &Process) -> bool {
+    let pauses = process.still_ns.zip(process.usual_ns);
+    pauses.is_some_and(|(still, usual)| is_as_before(still, usual))
+}
+
+fn is_as_before(still_ns: u64, usual_ns: u64) -> bool {
+    to_f64(still_ns) <= hangs::LONGER * to_f64(usual_ns)
 }
 
 #[cfg(test)]
@@ -66,7 +77,7 @@ mod tests {
             both(9, 2),
             "one rank's pauses are longer"
         );
-        assert_eq!(found(&[(Some(9), Some(9))]), None, "as in a pause before");
+        assert_eq!(found(&[(Some(13), Some(9))]), None, "as in a pause before, and a little more");
         assert_eq!(found(&[(Some(40), Some(60))]), both(40, 60), "the limit");
         assert_eq!(found(&[(Some(9), None)]), None, "too few pauses");
         let short = Some(Standstill { still_ns: 40 * S, usual_ns: None });

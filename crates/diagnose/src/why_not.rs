@@ -53,7 +53,10 @@ fn of_rule(
         Rule::WaitGraph => format!(
             "{} in an operation for {} or longer; the waits end at {} outside of an operation, and \
              in {}",
-            human::are(diagnosis.waiting_ranks, "rank"),
+            human::are(
+                roots.waits.iter().map(|wait| wait.process).collect::<BTreeSet<_>>().len(),
+                "rank"
+            ),
             words::duration(hang_ns),
             human::count(roots.late.len(), "rank"),
             human::count(roots.inside.len() + roots.unfinished.len(), "operation"),

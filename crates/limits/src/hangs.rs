@@ -16,6 +16,9 @@ limits! {
     ENDED_NS: u64 = 100 ms, ["wait-graph"], Derived "their ends, not heartbeats, show the time";
     /// Shorter pauses are normal in a running job.
     SHORTEST_NS: u64 = 100 ms, ["wait-graph"], Assumed "pauses of a busy machine are shorter";
+    /// A job stands still if nothing moves for this many times its longest pause.
+    LONGER: f64 = 1.5 times, ["wait-graph"], Derived
+        "one in 100 exponential pauses is as long, if the longest was one of 20";
     /// The last records of a killed process may not be in its recording: those of this time.
     LOST_NS: u64 = 250 ms, ["first-end"], Derived "the drain thread sleeps no longer";
     /// Maximum of an extended limit, unless the limit itself is longer.
