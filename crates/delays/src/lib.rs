@@ -28,6 +28,6 @@ mod walk;
 mod work;
 
 pub use graph::{Graph, Operation, Part, StepEnds};
-pub use peers::{Peers, Replaced, Unit};
+pub use peers::{Peers, Quicker, Replaced, Unit};
 pub use walk::{Charge, Source, Wait};
 pub use work::Work;

@@ -22,6 +22,21 @@ pub enum Unit<'a> {
     Ranks(&'a BTreeSet<u32>),
     /// The transfers from this step on, at what they were before.
     Since(u32),
+    /// The transfers of a link.
+    Link(&'a Quicker),
+}
+
+/// The transfers of a link, and how quick they would be.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Quicker {
+    /// The ranks at its ends: all operations of one of them use it.
+    pub ranks: BTreeSet<u32>,
+    /// The communicators that use it.
+    pub comms: BTreeSet<u32>,
+    /// The step from which on it is slow.
+    pub since: u32,
+    /// How many times as quick it would be.
+    pub factor: f64,
 }
 
 /// Weights with those of a unit replaced.
@@ -33,6 +48,8 @@ pub struct Replaced {
     pub has_work: bool,
     /// Whether any transfers of the unit have peers.
     pub has_transfers: bool,
+    /// The weights are no more than the unit's would be: what they gain is an upper limit.
+    pub is_most: bool,
 }
 
 /// Comparable moments, in groups.
@@ -63,12 +80,14 @@ impl Peers {
         let (has_work, has_transfers) = match unit {
             Unit::Work(ranks) => (self.replace_work(graph, ranks, &mut weights), false),
             Unit::Since(step) => (false, replace_since(graph, step, &mut weights)),
+            Unit::Link(link) => (false, quicken(graph, link, &mut weights)),
             Unit::Ranks(ranks) => (
                 self.replace_work(graph, ranks, &mut weights),
                 self.replace_transfers(graph, ranks, &mut weights),
             ),
         };
-        Replaced { weights, has_work, has_transfers }
+        let is_most = matches!(unit, Unit::Link(_));
+        Replaced { weights, has_work, has_transfers, is_most }
     }
 
     /// What each moment would weigh at its peers, ns: the median of the moments of other ranks, and
@@ -173,6 +192,22 @@ fn replace_since(graph: &Graph, step: u32, weights: &mut [f64]) -> bool {
         }
     }
     !usual.is_empty()
+}
+
+/// Operations that use a link take as long as if it alone kept them: an upper limit of what it
+/// costs. False if there are none.
+fn quicken(graph: &Graph, link: &Quicker, weights: &mut [f64]) -> bool {
+    let uses = |node: &Node| {
+        let operation = &graph.operations[node.op as usize];
+        node.kind == Kind::End
+            && operation.step >= link.since
+            && link.comms.contains(&operation.comm)
+            && graph.has_member(node.op, &link.ranks)
+    };
+    let mut used = graph.nodes.iter().zip(weights).filter(|(node, _)| uses(node)).peekable();
+    let has_any = used.peek().is_some();
+    used.for_each(|(_, weight)| *weight /= link.factor.max(1.0));
+    has_any
 }
 
 /// The median weight of some moments.

@@ -91,6 +91,13 @@ impl Cost {
         Cost { interval: Some([low, most.step_share]), ..most.at_most() }
     }
 
+    /// An upper bound, with a second estimate of it, which may be lower than its interval.
+    #[must_use]
+    pub fn down_to(self, other: Cost) -> Cost {
+        let low = |[low, high]: [f64; 2]| [low.min(other.step_share), high];
+        Cost { interval: self.interval.map(low), ..self.at_most() }
+    }
+
     /// The same cost, marked as an upper bound.
     #[must_use]
     pub fn at_most(self) -> Cost {
