@@ -10,7 +10,7 @@ use crate::replay::Replay;
 use ncclscope_delays::{Quicker, Replaced, Unit};
 use ncclscope_findings::{Cost, FindingClass};
 use ncclscope_limits::slow;
-use ncclscope_operations::stats::count;
+use ncclscope_operations::stats::{count, to_f64};
 use ncclscope_statistics::mean_and_error;
 use std::collections::BTreeSet;
 
@@ -102,7 +102,7 @@ fn replaced(replay: &Replay<'_>, finding: &Finding, weights: &[f64]) -> Option<R
     is_known.then_some(replaced).or_else(|| without_link(replay, finding, ranks, weights))
 }
 
-/// These weights, but with the operations that use a slow link or card as quick as the usual one is.
+/// These weights, but with the operations that use a slow link or card as quick as if it was usual.
 fn without_link(
     replay: &Replay<'_>,
     finding: &Finding,
@@ -113,7 +113,11 @@ fn without_link(
     let factor = finding.factor.filter(|_| is_link && finding.most_lost_share.is_some())?;
     let comms = replay.comms.iter().zip(0..);
     let comms = comms.filter(|(comm, _)| finding.comm_texts.iter().any(|text| text == *comm));
-    let since = finding.onset.map_or(0, |onset| replay.step_at(onset.on_job_clock(replay.job)));
+    let since = finding.onset.map(|onset| match onset {
+        Onset::Job(ns) => ns,
+        Onset::Real(ns) => to_f64(ns.saturating_sub(replay.job.origin_ns.unwrap_or(0))),
+    });
+    let since = since.map_or(0, |ns| replay.step_at(ns));
     let link = Quicker { ranks, comms: comms.map(|(_, at)| at).collect(), since, factor };
     let replaced = replay.peers.weights(&replay.graph, Unit::Link(&link), weights);
     replaced.has_transfers.then_some(replaced)

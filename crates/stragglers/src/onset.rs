@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! When something slow was first seen.
 
-use crate::model::Job;
-use ncclscope_operations::stats::{count, to_f64};
+use ncclscope_operations::stats::count;
 
 /// The time at which something slow was first seen.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -14,14 +13,6 @@ pub(crate) enum Onset {
 }
 
 impl Onset {
-    /// The time on the job's clock, ns.
-    pub(crate) fn on_job_clock(self, job: &Job) -> f64 {
-        match self {
-            Onset::Job(ns) => ns,
-            Onset::Real(ns) => to_f64(ns.saturating_sub(job.origin_ns.unwrap_or(0))),
-        }
-    }
-
     /// The first of these times after which at least `share` of them are slow.
     pub(crate) fn first<T: Copy>(times: &[(T, bool)], share: f64) -> Option<T> {
         let mut slow = times.iter().filter(|(_, is_slow)| *is_slow).count();
