@@ -162,7 +162,7 @@ impl Ranks<'_> {
             let number = (comm.kind != CommKind::Call).then_some(front);
             format!(
                 "in {} of {} for {}",
-                words::op(number, call.or(calls.map(|call| &**call))),
+                words::op(number, call.or_else(|| calls.map(|call| &**call))),
                 words::comm(comm),
                 words::duration(age)
             )

@@ -114,7 +114,7 @@ pub struct Judging {
 
 impl From<&Limits> for Judging {
     fn from(limits: &Limits) -> Judging {
-        Judging { limits: limits.clone(), ..Judging::default() }
+        Judging { limits: *limits, ..Judging::default() }
     }
 }
 

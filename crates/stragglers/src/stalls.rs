@@ -63,7 +63,7 @@ pub(crate) fn find(job: &Job, span: f64, limits: &Limits, log: &mut Log) -> Vec<
 }
 
 /// The stalls of each communicator in which those of several GPUs are known equally well.
-fn comparable<'j>(job: &'j Job) -> impl Iterator<Item = Vec<&'j GpuStall>> {
+fn comparable(job: &Job) -> impl Iterator<Item = Vec<&GpuStall>> {
     let is_enough = |stall: &&GpuStall| stall.shown > 0 && stall.transfers >= slow::SAMPLES;
     let mut comms: BTreeMap<&str, Vec<&GpuStall>> = BTreeMap::new();
     for stall in job.stalls.iter().filter(is_enough) {

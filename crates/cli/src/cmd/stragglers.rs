@@ -120,8 +120,7 @@ pub(crate) fn run(args: &StragglersArgs) -> Result<ExitCode, Failure> {
 
 /// How to judge the job.
 fn judging(args: &StragglersArgs) -> Judging {
-    let mut limits = Limits::default();
-    limits.least_cost = args.threshold / 100.0;
+    let limits = Limits { least_cost: args.threshold / 100.0, ..Limits::default() };
     let without = args.without.iter().copied().collect();
     Judging { limits, without, why_not: args.why_not.then(|| args.filter.rank.clone()) }
 }
