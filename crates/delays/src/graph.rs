@@ -59,7 +59,8 @@ pub(crate) struct Node {
     pub(crate) kind: Kind,
     pub(crate) rank: u32,
     pub(crate) op: u32,
-    /// The moments that it waits for; the second one of an end is the arrival of its rank.
+    /// The moments that it waits for; the second one is the arrival of its rank: of an end at the
+    /// same operation, of an arrival at the operation before.
     pub(crate) before: [u32; 2],
 }
 
@@ -117,6 +118,7 @@ impl Graph {
             let of_event = graph.operations[event.op as usize].step;
             if restarts && step != Some(of_event) {
                 building.last_end.fill(NONE);
+                building.last_arrival.fill(NONE);
                 step = Some(of_event);
             }
             building.add(&mut graph, &event);
@@ -228,6 +230,9 @@ impl Graph {
 struct Building {
     /// The last end of each rank.
     last_end: Vec<u32>,
+    /// The last arrival of each rank. Operations of a rank may overlap, and its work in between is
+    /// that of one of them only.
+    last_arrival: Vec<u32>,
     /// The moment at which all were there that have arrived at each operation so far.
     ready: Vec<u32>,
     /// The arrival of each part; those of an operation begin at its index in `first_part`.
@@ -245,6 +250,7 @@ impl Building {
         }
         Building {
             last_end: vec![NONE; graph.ranks],
+            last_arrival: vec![NONE; graph.ranks],
             ready: vec![NONE; graph.operations.len()],
             arrivals: vec![NONE; parts],
             first_part,
@@ -254,7 +260,7 @@ impl Building {
     fn add(&mut self, graph: &mut Graph, event: &Event) {
         let op = event.op;
         let rank = graph.operations[op as usize].parts[event.part as usize].rank;
-        let last = self.last_end[rank as usize];
+        let last = [self.last_end[rank as usize], self.last_arrival[rank as usize]];
         let part = self.first_part[op as usize] + event.part as usize;
         if event.kind == Kind::End {
             let before = [self.ready[op as usize], self.arrivals[part]];
@@ -262,9 +268,10 @@ impl Building {
             self.last_end[rank as usize] = graph.push(node, event.time);
             return;
         }
-        let node = Node { kind: Kind::Arrival, rank, op, before: [last, NONE] };
+        let node = Node { kind: Kind::Arrival, rank, op, before: last };
         let arrival = graph.push(node, event.time);
         self.arrivals[part] = arrival;
+        self.last_arrival[rank as usize] = arrival;
         self.arrived(graph, op, arrival);
         for at in 0..graph.operations[op as usize].partners.len() {
             let partner = graph.operations[op as usize].partners[at];
@@ -350,6 +357,17 @@ mod tests {
         let graph = Graph::of(vec![first, second, third], 1, 1, false);
         let work = ms(weights_of(&graph, Kind::Arrival));
         assert!(work[2] < 0.01, "{work:?}");
+    }
+
+    /// The proxy notes the end of a send 30 us after the GPU has begun the next operation.
+    #[test]
+    fn work_before_overlapping_operations_counts_once() {
+        let first = operation(0, vec![part(0, 0.0, 10.0)]);
+        let send = operation(0, vec![part(0, 30.0, 40.03)]);
+        let next = operation(0, vec![part(0, 40.0, 50.0)]);
+        let graph = Graph::of(vec![first, send, next], 1, 1, false);
+        assert_eq!(ms(weights_of(&graph, Kind::Arrival)), [0.0, 20.0, 10.0]);
+        assert_eq!(ms(graph.replay(graph.weights())), [50.0]);
     }
 
     #[test]
