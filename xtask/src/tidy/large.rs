@@ -34,7 +34,6 @@ const KEPT: &[Kept] = &[
     Kept("crates/diagnose/src/classify/differs.rs", "differs_verdict", 747, 11),
     Kept("crates/diagnose/src/ended_first.rs", "verdict", 651, 10),
     Kept("crates/diagnose/src/input/assemble.rs", "add_pairs", 927, 16),
-    Kept("crates/diagnose/src/input/assemble.rs", "job", 798, 15),
     Kept("crates/diagnose/src/input/awaited.rs", "awaited", 622, 10),
     Kept("crates/diagnose/src/input/pickle.rs", "container", 361, 26),
     Kept("crates/diagnose/src/input/pickle.rs", "step", 306, 27),

@@ -13,7 +13,6 @@ use super::awaited::awaited;
 use super::calls;
 use super::copies;
 use super::first_end;
-use super::here;
 use super::options::InputOptions;
 use super::rank_layout::RankLayouts;
 use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
@@ -37,58 +36,43 @@ const MAX_MISSING: usize = 1 << 20;
 /// Maximum number of damaged recordings that are named.
 const NAMED: usize = 8;
 
-/// Assembles the job of these processes.
-///
-/// # Errors
-/// One sentence, if there is no run with the requested name.
-pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
+/// What was seen of the files after all were read.
+pub(super) struct Looks<'a> {
+    /// A process of another machine still writes.
+    pub(super) is_written: bool,
+    /// True if a recording was written to since. It opens the file, so it is asked only of the few
+    /// processes that seem to be dead.
+    pub(super) grows: &'a dyn Fn(&Snapshot) -> bool,
+}
+
+/// The job of these processes, which are those of one run.
+pub(super) fn job(snapshots: &[Snapshot], settings: &InputOptions, looks: &Looks<'_>) -> Job {
     let mut job = Job { source: RECORDINGS.into(), ..Job::default() };
-    let mut snapshots = one_run(all, settings, &mut job)?;
-    copies::mark(&mut snapshots);
-    let is_over = is_over(&snapshots);
+    let may_be_over = !snapshots.is_empty() && snapshots.iter().all(Snapshot::may_be_over);
+    let is_over = may_be_over && !looks.is_written;
     let is_killed = is_over && snapshots.iter().any(|one| !one.is_closed);
-    let reported_ns = reported_ns(&snapshots);
-    let hang_ns = limit(&snapshots, (is_killed, reported_ns), settings, &mut job);
-    let ends = HostEnds::new(&snapshots, is_over);
+    let reported_ns = reported_ns(snapshots);
+    let hang_ns = limit(snapshots, (is_killed, reported_ns), settings, &mut job);
+    let ends = HostEnds::new(snapshots, is_over);
     job.end_ns = Some(ends.latest).filter(|&end| end > 0);
-    let mut groups: BTreeMap<(u64, String), Vec<PlacedMember<'_>>> = BTreeMap::new();
-    for (snapshot, process) in snapshots.iter().zip(0u32..) {
-        let now = ends.now(snapshot);
-        for member in &snapshot.comms {
-            // Without a hash (API v1 to v3), communicators are distinguished only by name.
-            let key = (member.hash, member.name.clone());
-            groups.entry(key).or_default().push((process, member, now));
-        }
-    }
-    for members in groups.values_mut() {
-        members.sort_by_key(|(process, member, _)| (member.rank, *process));
-    }
+    let groups = groups(snapshots, &ends);
     let machines: Vec<&str> = snapshots.iter().map(|one| one.facts.identity.machine()).collect();
     let closed = snapshots.iter().map(|one| one.is_closed.then_some(one.end_ns));
     let closed: Vec<Option<u64>> = closed.collect();
-    let awaited = awaited(groups.values(), &machines, &closed);
+    let awaited = awaited(groups.iter(), &machines, &closed);
     for (snapshot, at) in snapshots.iter().zip(0u32..) {
-        let (status, doubt) = ends.status(snapshot, hang_ns, awaited.get(&at).copied());
+        let awaited = awaited.get(&at).copied();
+        let (status, doubt) = ends.status(snapshot, hang_ns, awaited, looks.grows);
         let now = ends.now(snapshot);
         job.processes.push(process(snapshot, status, doubt, (now, hang_ns)));
     }
-    job.ending = is_over.then(|| ending(&snapshots, settings));
-    let first = job.ending.as_ref().and_then(|ending| ending.first.as_ref());
-    if let Some(first) = first.filter(|_| is_killed) {
-        let note = first_end::note(first, &snapshots, &job.processes);
-        let is_noted = note.is_some();
-        job.notes.extend(note);
-        // If a watchdog reported a wait, that wait shows the cause.
-        if job.killed_ns.is_some() && reported_ns.is_none() && is_noted && first.is_broken_off {
-            let clocks_ns = if ends.by_machine.len() > 1 { HOSTS_NS } else { 0 };
-            let gone_ns = ends.latest.saturating_sub(first.end_ns);
-            job.ended_first_ns = gone_ns.saturating_add(HEARTBEAT_NS + clocks_ns);
-            job.ended_first = first.ranks.clone();
-        }
+    job.ending = is_over.then(|| ending(snapshots, settings));
+    if is_killed {
+        note_first_end(snapshots, &ends, reported_ns, &mut job);
     }
-    name_damage(&snapshots, &mut job);
-    job.notes.extend((!settings.is_checked).then(|| unread(&snapshots)).flatten());
-    let (groups, cut) = take_cut(groups.into_values().collect(), &job);
+    name_damage(snapshots, &mut job);
+    job.notes.extend((!settings.is_checked).then(|| unread(snapshots)).flatten());
+    let (groups, cut) = take_cut(groups, &job);
     for members in &groups {
         add_group(members, &mut job);
     }
@@ -97,7 +81,43 @@ pub(super) fn job(all: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, St
         add_pairs(members, at, &silent, &mut job);
         calls::add(members, at, &mut job);
     }
-    Ok(job)
+    job
+}
+
+/// The members of each communicator, by rank.
+fn groups<'a>(snapshots: &'a [Snapshot], ends: &HostEnds) -> Vec<Vec<PlacedMember<'a>>> {
+    let mut groups: BTreeMap<(u64, &str), Vec<PlacedMember<'a>>> = BTreeMap::new();
+    for (snapshot, process) in snapshots.iter().zip(0u32..) {
+        let now = ends.now(snapshot);
+        for member in &snapshot.comms {
+            // Without a hash (API v1 to v3), communicators are distinguished only by name.
+            groups.entry((member.hash, &member.name)).or_default().push((process, member, now));
+        }
+    }
+    for members in groups.values_mut() {
+        members.sort_by_key(|(process, member, _)| (member.rank, *process));
+    }
+    groups.into_values().collect()
+}
+
+/// Notes which processes of a killed job ended first, if that is the likely cause.
+fn note_first_end(
+    snapshots: &[Snapshot],
+    ends: &HostEnds,
+    reported_ns: Option<u64>,
+    job: &mut Job,
+) {
+    let first = job.ending.as_ref().and_then(|ending| ending.first.as_ref());
+    let noted = first.and_then(|it| Some((it, first_end::note(it, snapshots, &job.processes)?)));
+    let Some((first, note)) = noted else { return };
+    job.notes.push(note);
+    // If a watchdog reported a wait, that wait shows the cause.
+    if job.killed_ns.is_some() && reported_ns.is_none() && first.is_broken_off {
+        let clocks_ns = if ends.by_machine.len() > 1 { HOSTS_NS } else { 0 };
+        let gone_ns = ends.latest.saturating_sub(first.end_ns);
+        job.ended_first_ns = gone_ns.saturating_add(HEARTBEAT_NS + clocks_ns);
+        job.ended_first.clone_from(&first.ranks);
+    }
 }
 
 /// Takes the members whose recordings are cut off out of the groups. What such a recording lacks is
@@ -119,17 +139,18 @@ fn take_cut<'a>(
     (groups, cut)
 }
 
-/// The processes of one run, sorted by rank; a note names the runs that are left out.
-fn one_run(
+/// The processes of one run, sorted by rank, and notes that name the runs that are left out.
+///
+/// # Errors
+/// One sentence, if there is no run with the requested name.
+pub(super) fn one_run(
     all: Vec<Snapshot>,
     settings: &InputOptions,
-    job: &mut Job,
-) -> Result<Vec<Snapshot>, String> {
+) -> Result<(Vec<Snapshot>, Vec<String>), String> {
     let facts: Vec<ProcessFacts> = all.iter().map(|snapshot| snapshot.facts.clone()).collect();
     let runs = Runs::split(&facts);
-    let Some(run) = runs.choose(settings.run.as_deref())? else { return Ok(Vec::new()) };
-    job.left_out = runs.notes(&facts, run);
-    job.notes.extend(job.left_out.iter().cloned());
+    let Some(run) = runs.choose(settings.run.as_deref())? else { return Ok(Default::default()) };
+    let left_out = runs.notes(&facts, run);
     let members: Vec<&ProcessFacts> = run.members.iter().map(|&at| &facts[at]).collect();
     let ranks: HashMap<usize, u32> = run.members.iter().copied().zip(ranks(&members)).collect();
     let of_run = |(at, mut snapshot): (usize, Snapshot)| {
@@ -139,13 +160,8 @@ fn one_run(
     let members = all.into_iter().enumerate().filter_map(of_run);
     let mut snapshots: Vec<Snapshot> = members.flatten().collect();
     snapshots.sort_by_cached_key(|one| (one.rank, one.facts.identity.process()));
-    Ok(snapshots)
-}
-
-/// True if no process runs any more.
-fn is_over(snapshots: &[Snapshot]) -> bool {
-    let is_over = |s: &Snapshot| s.is_closed || !s.is_copy && !here::is_alive(s);
-    !snapshots.is_empty() && snapshots.iter().all(is_over) && !here::writes_elsewhere(snapshots)
+    copies::mark(&mut snapshots);
+    Ok((snapshots, left_out))
 }
 
 /// How the processes of a job ended of which none runs any more.

@@ -15,6 +15,8 @@ have it, but all of them are in the recording, they are counted there.
 */
 
 use super::activity::Activity;
+use super::assemble::{Looks, one_run};
+use super::here;
 use super::losses::has_all_calls;
 use super::older::{MOST, OlderComm, OlderPairs};
 use super::older_calls;
@@ -39,7 +41,7 @@ use ncclscope_trace::progress::{
 };
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts};
-use ncclscope_trace::{Comm, HANG_REPORT, Recording, StrId};
+use ncclscope_trace::{Comm, HANG_REPORT, Recording, StrId, open_to_read, read_header};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -121,9 +123,20 @@ pub(super) fn with_pxn(snapshots: Vec<Snapshot>, paths: &[PathBuf]) -> Vec<Snaps
 /// One sentence, if there is no run with the requested name.
 pub fn assemble(snapshots: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
     let files: Vec<PathBuf> = snapshots.iter().map(|one| one.facts.path.clone()).collect();
-    let mut job = super::assemble::job(snapshots, settings)?;
+    let (mut run, left_out) = one_run(snapshots, settings)?;
+    here::look(&mut run);
+    let is_written = run.iter().all(Snapshot::may_be_over) && here::writes_elsewhere(&run);
+    let mut job = super::assemble::job(&run, settings, &Looks { is_written, grows: &grows });
+    job.left_out.clone_from(&left_out);
+    job.notes.splice(..0, left_out);
     older_calls::add(&mut job, &files);
     Ok(job)
+}
+
+/// True if the recording was written to after it was read.
+fn grows(snapshot: &Snapshot) -> bool {
+    let Ok(file) = open_to_read(&snapshot.facts.path) else { return false };
+    read_header(&file).is_ok_and(|(now, _)| now.next_block > snapshot.blocks)
 }
 
 /// The progress of a recording's process, including what others did for it (PXN). Only the end of
@@ -271,6 +284,7 @@ impl<'t, 'a> Progression<'t, 'a> {
                 .filter_map(|(_, text)| Some(text.lines().next()?.to_owned()))
                 .collect(),
             reported_ns: at(reported.unwrap_or(0)),
+            sight: None,
         }
     }
 

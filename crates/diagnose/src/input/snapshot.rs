@@ -55,9 +55,39 @@ pub struct Snapshot {
     pub(super) reports: Vec<String>,
     /// When the latest of these reports that is of a hang was made, ns; 0 if there is none.
     pub(super) reported_ns: u64,
+    /// The process itself, looked up after all recordings were read; `None` if it is on another
+    /// machine, or was not looked up.
+    pub(super) sight: Option<Sight>,
+}
+
+/// How the kernel shows a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It exists and is not in state T; its control group may be frozen.
+    Runs,
+    /// A signal or a debugger stopped it.
+    Stopped,
+    /// It is over, or its id is another process's now.
+    Gone,
+}
+
+/// How the kernel of this machine shows the process of a recording.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sight {
+    pub(super) seen: Seen,
+    /// Its control group is frozen; looked up only for a process that has recorded nothing.
+    pub(super) is_frozen: bool,
+    /// When it was seen, ns since 1970.
+    pub(super) at_ns: u64,
 }
 
 impl Snapshot {
+    /// True if the process may be over: it closed its recording, or does not exist here.
+    pub(super) fn may_be_over(&self) -> bool {
+        let is_seen = self.sight.is_some_and(|sight| sight.seen != Seen::Gone);
+        self.is_closed || !self.is_copy && !is_seen
+    }
+
     /// [`crate::job::Process::environment`].
     pub(super) fn environment(&self) -> Arc<BTreeMap<String, String>> {
         let decides = |key: &str| {

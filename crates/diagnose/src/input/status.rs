@@ -2,13 +2,11 @@
 //! Whether the process of a recording runs, ended, is dead or is stopped.
 
 use super::awaited::Awaited;
-use super::here;
-use super::snapshot::{Member, Snapshot};
+use super::snapshot::{Member, Seen, Sight, Snapshot};
 use crate::job::{ProcessStatus, Stop};
 use ncclscope_findings::Doubt;
 use ncclscope_limits::clocks::HOSTS_NS;
 use ncclscope_limits::hangs::{KILLED_NS, SILENCE_NS};
-use ncclscope_trace::{open_to_read, read_header};
 use std::collections::HashMap;
 
 /// The latest recorded time of each host, and of all.
@@ -54,9 +52,10 @@ impl HostEnds {
         snapshot: &Snapshot,
         hang_ns: u64,
         awaited: Option<Awaited>,
+        grows: &dyn Fn(&Snapshot) -> bool,
     ) -> (ProcessStatus, Option<Doubt>) {
         let is_open = !snapshot.is_copy && !snapshot.is_closed;
-        if let Some(by) = is_open.then(|| here::stopped_by(snapshot, SILENCE_NS)).flatten() {
+        if let Some(by) = is_open.then(|| stopped_by(snapshot)).flatten() {
             return (ProcessStatus::Stopped(by), None);
         }
         if self.shows_stops && was_stopped(snapshot) {
@@ -96,7 +95,7 @@ impl HostEnds {
         let on_host = awaited.and_then(|awaited| awaited.on_host_ns).map(lived);
         let anywhere = awaited_ns.is_some_and(lived);
         let is_late = on_host.unwrap_or(anywhere && !is_behind_host);
-        if !is_behind_host && !is_behind || is_late || goes_on(snapshot) {
+        if !is_behind_host && !is_behind || is_late || grows(snapshot) {
             return (ProcessStatus::Running, None);
         }
         if !snapshot.damage.is_empty() {
@@ -120,10 +119,16 @@ fn was_stopped(snapshot: &Snapshot) -> bool {
     is_long && is_whole && snapshot.end_ns.saturating_sub(resumed) < SILENCE_NS
 }
 
-/// True if the recording was written to after it was read.
-fn goes_on(snapshot: &Snapshot) -> bool {
-    let Ok(file) = open_to_read(&snapshot.facts.path) else { return false };
-    read_header(&file).is_ok_and(|(now, _)| now.next_block > snapshot.blocks)
+/// What stops a process that exists on this machine and records nothing; `None` if it is gone or
+/// runs.
+fn stopped_by(snapshot: &Snapshot) -> Option<Stop> {
+    let is_silent = |sight: &Sight| sight.at_ns > snapshot.end_ns.saturating_add(SILENCE_NS);
+    let sight = snapshot.sight.filter(is_silent)?;
+    match sight.seen {
+        Seen::Stopped => Some(Stop::Signal),
+        Seen::Runs => sight.is_frozen.then_some(Stop::Freezer),
+        Seen::Gone => None,
+    }
 }
 
 #[cfg(test)]
@@ -146,8 +151,9 @@ mod tests {
 
     #[test]
     fn a_process_that_went_on_shortly_before_its_end_was_stopped() {
-        let status =
-            |all: &[Snapshot], is_over| HostEnds::new(all, is_over).status(&all[0], S, None).0;
+        let status = |all: &[Snapshot], is_over| {
+            HostEnds::new(all, is_over).status(&all[0], S, None, &|_| false).0
+        };
         let other = || snapshot(1, 1, 30);
         let stopped = || snapshot(0, 11, 59);
         let was = ProcessStatus::Stopped(Stop::Before);
