@@ -4,7 +4,7 @@
 pub use super::snapshot::Seen;
 use super::snapshot::{Sight, Snapshot};
 use ncclscope_limits::{clocks, hangs};
-use ncclscope_trace::Identity;
+use ncclscope_trace::{Identity, open_to_read, read_header};
 use std::fs::read_to_string;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -20,7 +20,7 @@ struct Stat {
 }
 
 /// Looks up the processes of recordings that are neither closed nor copies.
-pub(super) fn look(snapshots: &mut [Snapshot]) {
+pub(crate) fn look(snapshots: &mut [Snapshot]) {
     for one in snapshots.iter_mut().filter(|one| !one.is_closed && !one.is_copy) {
         one.sight = sight(one);
     }
@@ -37,7 +37,7 @@ fn sight(snapshot: &Snapshot) -> Option<Sight> {
 
 /// True if a process that is not visible here (on another host or in a container) still writes its
 /// recording. If the job was just killed, this waits; the latest recording stands for all.
-pub(super) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
+pub(crate) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
     let is_unseen = |one: &&Snapshot| {
         !one.is_closed && !one.is_copy && !is_here(&one.host, &one.facts.identity)
     };
@@ -48,6 +48,12 @@ pub(super) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
     let is_recent = |one: &&Snapshot| now.abs_diff(Duration::from_nanos(one.end_ns)) < recent;
     let wait = Duration::from_nanos(hangs::ALIVE_NS);
     latest.filter(is_recent).is_some_and(|one| is_written(&one.facts.path, wait))
+}
+
+/// True if the recording was written to after it was read.
+pub(crate) fn grows(snapshot: &Snapshot) -> bool {
+    let Ok(file) = open_to_read(&snapshot.facts.path) else { return false };
+    read_header(&file).is_ok_and(|(now, _)| now.next_block > snapshot.blocks)
 }
 
 /// True if the file is written to within this time.

@@ -7,7 +7,8 @@ operation, plus the events after it. Operations are numbered backwards from the 
 recording was stopped or sampled, or events were lost, only the counts of the record are used; calls
 are compared if none of them was lost.
 
-Ages count up to the latest recorded time of the process; `assemble` adds the time after it.
+Ages count up to the latest recorded time of the process; [`crate::recorded`] adds the time after
+it.
 
 Only the end of a recording is read: as much as reaches back to the oldest operation in flight and
 the latest call. The end of a recording has the number of earlier sends and receives. If it does not
@@ -15,17 +16,14 @@ have it, but all of them are in the recording, they are counted there.
 */
 
 use super::activity::Activity;
-use super::assemble::{Looks, one_run};
-use super::here;
 use super::losses::has_all_calls;
 use super::older::{MOST, OlderComm, OlderPairs};
-use super::older_calls;
 use super::options::InputOptions;
 pub use super::reader::SnapshotReader;
 use super::reader::{CallNote, CommNotes, GroupNote, OpNote};
 pub use super::snapshot::Snapshot;
 use super::snapshot::{Member, P2pCall, PairSide};
-use crate::job::{Call, InFlightOp, Job, Settings, SetupCall, ThreadState};
+use crate::job::{Call, InFlightOp, Settings, SetupCall, ThreadState};
 use ncclscope_findings::rank::{self, Pending};
 use ncclscope_operations::bandwidth::size_bytes;
 use ncclscope_operations::joiner::{Joined, join};
@@ -41,7 +39,7 @@ use ncclscope_trace::progress::{
 };
 use ncclscope_trace::record::ApiCall;
 use ncclscope_trace::runs::{NAMELESS, ProcessFacts};
-use ncclscope_trace::{Comm, HANG_REPORT, Recording, StrId, open_to_read, read_header};
+use ncclscope_trace::{Comm, HANG_REPORT, Recording, StrId};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,25 +53,9 @@ const MORE_SEGMENTS: usize = 8;
 /// further pause is longer than all of 20 like it has a chance of 1 in 21.
 const USUAL: u64 = 21;
 
-/// The job that the recordings show.
-///
-/// # Errors
-/// One sentence, if no recording can be read.
-pub fn job(
-    paths: &[PathBuf],
-    settings: &InputOptions,
-    warnings: &mut Vec<String>,
-) -> Result<Job, String> {
-    let snapshots = snapshots(paths, settings, warnings);
-    if snapshots.is_empty() {
-        return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
-    }
-    assemble(with_pxn(snapshots, paths), settings)
-}
-
 /// The progress of the processes of these recordings, each by its own, without those of which
 /// nothing is left that says which process they are of.
-pub(super) fn snapshots(
+pub(crate) fn snapshots(
     paths: &[PathBuf],
     settings: &InputOptions,
     warnings: &mut Vec<String>,
@@ -105,7 +87,7 @@ pub(super) fn snapshots(
 
 /// The progress of the processes of these recordings. If proxy threads work for other processes
 /// (PXN), all are read again: that work is assigned to the process whose operation it is.
-pub(super) fn with_pxn(snapshots: Vec<Snapshot>, paths: &[PathBuf]) -> Vec<Snapshot> {
+pub(crate) fn with_pxn(snapshots: Vec<Snapshot>, paths: &[PathBuf]) -> Vec<Snapshot> {
     if !snapshots.iter().any(Snapshot::has_foreign) {
         return snapshots;
     }
@@ -115,28 +97,6 @@ pub(super) fn with_pxn(snapshots: Vec<Snapshot>, paths: &[PathBuf]) -> Vec<Snaps
     let mut snapshots = Vec::new();
     in_order(&numbers, |&at| of(&ends[at], pxn.work(at)), |_, one| snapshots.push(one));
     snapshots
-}
-
-/// The job of these processes.
-///
-/// # Errors
-/// One sentence, if there is no run with the requested name.
-pub fn assemble(snapshots: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
-    let files: Vec<PathBuf> = snapshots.iter().map(|one| one.facts.path.clone()).collect();
-    let (mut run, left_out) = one_run(snapshots, settings)?;
-    here::look(&mut run);
-    let is_written = run.iter().all(Snapshot::may_be_over) && here::writes_elsewhere(&run);
-    let mut job = super::assemble::job(&run, settings, &Looks { is_written, grows: &grows });
-    job.left_out.clone_from(&left_out);
-    job.notes.splice(..0, left_out);
-    older_calls::add(&mut job, &files);
-    Ok(job)
-}
-
-/// True if the recording was written to after it was read.
-fn grows(snapshot: &Snapshot) -> bool {
-    let Ok(file) = open_to_read(&snapshot.facts.path) else { return false };
-    read_header(&file).is_ok_and(|(now, _)| now.next_block > snapshot.blocks)
 }
 
 /// The progress of a recording's process, including what others did for it (PXN). Only the end of

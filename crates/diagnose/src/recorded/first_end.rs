@@ -11,8 +11,8 @@ hosts differ, so that intervals of different hosts must be further apart. A proc
 status 0 ended well, whenever that was, and is compared with none.
 */
 
-use super::snapshot::Snapshot;
 use crate::ending::{FirstEnd, Others};
+use crate::input::snapshot::Snapshot;
 use crate::job::{Process, ProcessStatus};
 use crate::words::named_ranks;
 use ncclscope_limits::{clocks, hangs};

@@ -2,7 +2,7 @@
 //! Whether the process of a recording runs, ended, is dead or is stopped.
 
 use super::awaited::Awaited;
-use super::snapshot::{Member, Seen, Sight, Snapshot};
+use crate::input::snapshot::{Member, Seen, Sight, Snapshot};
 use crate::job::{ProcessStatus, Stop};
 use ncclscope_findings::Doubt;
 use ncclscope_limits::clocks::HOSTS_NS;

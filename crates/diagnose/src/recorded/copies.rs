@@ -8,7 +8,7 @@ lived on if others completed a collective that its recording does not have, late
 records of a killed process may be lost.
 */
 
-use super::snapshot::{Member, Snapshot};
+use crate::input::snapshot::{Member, Snapshot};
 use ncclscope_limits::{clocks, hangs};
 use std::collections::HashMap;
 

@@ -9,44 +9,44 @@ other processes on its host recorded for longer, or if it closed its recording. 
 other hosts, that is a suspicion, and none if the others had waited for it while it still recorded.
 */
 
-use super::awaited::awaited;
-use super::calls;
-use super::copies;
-use super::first_end;
-use super::options::InputOptions;
-use super::rank_layout::RankLayouts;
-use super::snapshot::{Member, PairSide, PlacedMember, Snapshot};
-use super::status::HostEnds;
-use crate::desync;
+mod awaited;
+mod calls;
+mod copies;
+mod first_end;
+mod liveness;
+mod pairs;
+mod ranks;
+
 use crate::ending::{Ending, Ends, RankExit};
-use crate::job::{CommKind, Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector};
+use crate::input::options::InputOptions;
+use crate::input::snapshot::{Member, PlacedMember, Snapshot};
+use crate::job::{Communicator, Job, Process, ProcessStatus, RECORDINGS, Vector};
+use crate::missing::{SilentRanks, add_silent};
+use awaited::awaited;
+use liveness::HostEnds;
 use ncclscope_findings::Doubt;
 use ncclscope_limits::clocks::HOSTS_NS;
 use ncclscope_limits::hangs::{ENDED_NS, HEARTBEAT_NS, KILLED_NS};
 use ncclscope_operations::human;
 use ncclscope_trace::runs::{ProcessFacts, Runs, ranks};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Maximum number of ranks of a communicator; a damaged recording may contain any number.
-pub(super) const MAX_RANKS: u32 = 1 << 18;
-/// Maximum number of members without input, summed over all communicators.
-const MAX_MISSING: usize = 1 << 20;
 /// Maximum number of damaged recordings that are named.
 const NAMED: usize = 8;
 
 /// What was seen of the files after all were read.
-pub(super) struct Looks<'a> {
+pub(crate) struct Looks<'a> {
     /// A process of another machine still writes.
-    pub(super) is_written: bool,
+    pub(crate) is_written: bool,
     /// True if a recording was written to since. It opens the file, so it is asked only of the few
     /// processes that seem to be dead.
-    pub(super) grows: &'a dyn Fn(&Snapshot) -> bool,
+    pub(crate) grows: &'a dyn Fn(&Snapshot) -> bool,
 }
 
 /// The job of these processes, which are those of one run.
-pub(super) fn job(snapshots: &[Snapshot], settings: &InputOptions, looks: &Looks<'_>) -> Job {
+pub(crate) fn job(snapshots: &[Snapshot], settings: &InputOptions, looks: &Looks<'_>) -> Job {
     let mut job = Job { source: RECORDINGS.into(), ..Job::default() };
     let may_be_over = !snapshots.is_empty() && snapshots.iter().all(Snapshot::may_be_over);
     let is_over = may_be_over && !looks.is_written;
@@ -78,7 +78,7 @@ pub(super) fn job(snapshots: &[Snapshot], settings: &InputOptions, looks: &Looks
     }
     let silent = add_silent(&mut job, &cut);
     for (at, members) in groups.iter().enumerate() {
-        add_pairs(members, at, &silent, &mut job);
+        pairs::add(members, at, &silent, &mut job);
         calls::add(members, at, &mut job);
     }
     job
@@ -143,7 +143,7 @@ fn take_cut<'a>(
 ///
 /// # Errors
 /// One sentence, if there is no run with the requested name.
-pub(super) fn one_run(
+pub(crate) fn one_run(
     all: Vec<Snapshot>,
     settings: &InputOptions,
 ) -> Result<(Vec<Snapshot>, Vec<String>), String> {
@@ -155,7 +155,7 @@ pub(super) fn one_run(
     let ranks: HashMap<usize, u32> = run.members.iter().copied().zip(ranks(&members)).collect();
     let of_run = |(at, mut snapshot): (usize, Snapshot)| {
         snapshot.rank = *ranks.get(&at)?;
-        Some(super::ranks::split(snapshot))
+        Some(self::ranks::split(snapshot))
     };
     let members = all.into_iter().enumerate().filter_map(of_run);
     let mut snapshots: Vec<Snapshot> = members.flatten().collect();
@@ -342,183 +342,4 @@ fn add_group(members: &[PlacedMember<'_>], job: &mut Job) {
         }
     }
     job.comms.push(comm);
-}
-
-/// Adds the pairs of ranks that have a send or receive in flight, or whose two sides differ.
-fn add_pairs(members: &[PlacedMember<'_>], parent: usize, silent: &SilentRanks, job: &mut Job) {
-    let mut pairs: BTreeMap<(u32, u32), [Option<&PairSide>; 2]> = BTreeMap::new();
-    for (_, member, _) in members {
-        for (&(is_send, peer), side) in &member.pairs {
-            let key = if is_send { (member.rank, peer) } else { (peer, member.rank) };
-            pairs.entry(key).or_default()[usize::from(!is_send)] = Some(side);
-        }
-    }
-    // An all-to-all has n² pairs, too many for a search among all members for each.
-    let mut by_rank: HashMap<u32, &PlacedMember<'_>> = HashMap::new();
-    for placed in members {
-        by_rank.entry(placed.1.rank).or_insert(placed);
-    }
-    for ((src, dst), sides) in pairs {
-        let [sent, received] = sides.map(|side| side.map_or(0, |side| side.issued));
-        let is_open = sides.iter().flatten().any(|side| side.open > 0);
-        let is_fit = || match sides {
-            [Some(sent), Some(received)] => {
-                let last = sent.done.min(received.done);
-                desync::first_other_size(&sent.sizes, &received.sizes, last, false).is_none()
-            }
-            _ => true,
-        };
-        if !is_open && sent == received && is_fit() {
-            continue;
-        }
-        let known = |rank: u32| by_rank.get(&rank).copied();
-        let counts = [src, dst].iter().all(|&rank| known(rank).is_none_or(|m| m.1.counts_pairs));
-        let in_job = |rank: u32| {
-            let process = known(rank).map(|m| m.0).or_else(|| silent.get(&(parent, rank)).copied());
-            process.and_then(|process| job.known_rank(process))
-        };
-        let name = match (in_job(src), in_job(dst)) {
-            (Some(src), Some(dst)) => format!("rank {src} to rank {dst} of"),
-            _ => format!("its rank {src} to its rank {dst} of"),
-        };
-        let mut comm = Communicator {
-            name: format!("{name} {}", job.comms[parent].name),
-            role: job.comms[parent].role.clone(),
-            kind: if counts { CommKind::Pair } else { CommKind::Sequence },
-            parent: u32::try_from(parent).ok(),
-            nranks: 2,
-            vectors: Vec::with_capacity(2),
-            ..Communicator::default()
-        };
-        for (rank, side) in [src, dst].into_iter().zip(sides) {
-            let Some(&(process, member, now)) = known(rank) else {
-                comm.silent.extend(silent.get(&(parent, rank)));
-                continue;
-            };
-            let side = side.cloned().unwrap_or_default();
-            let at = u32::try_from(comm.vectors.len()).unwrap_or(u32::MAX);
-            let (enqueued, done) =
-                if counts { (side.issued, side.done) } else { (side.open.min(1), 0) };
-            let age_ns = side.since_ns.map(|since| now.saturating_sub(since));
-            let born_ns = side.born_ns.map(|born| now.saturating_sub(born));
-            let runs = side.flight.kernel.is_some_and(|(_, started, _)| started > 0);
-            let started = member.sees_kernels.then_some(done + u64::from(runs));
-            let (p2p_number, is_blind) = (side.number, side.is_unseen);
-            let changed_ns = Some(member.change_ns);
-            let base = Vector { process, rank, enqueued, done, age_ns, ..Vector::default() };
-            let base = Vector { is_blind, born_ns, changed_ns, ..base };
-            comm.vectors.push(Vector { api: enqueued, started, p2p_number, ..base });
-            comm.flights.insert(at, side.flight);
-            comm.sizes.insert(at, side.sizes.into());
-        }
-        job.comms.push(comm);
-    }
-}
-
-/// Processes without input, by communicator (position in [`Job::comms`]) and rank in the
-/// communicator.
-pub(super) type SilentRanks = BTreeMap<(usize, u32), u32>;
-
-/// Adds the processes without input that must exist as members of communicators. Those in `cut` are
-/// known.
-pub(super) fn add_silent(job: &mut Job, cut: &SilentRanks) -> SilentRanks {
-    let known = job.processes.iter().zip(0u32..);
-    let mut known: BTreeMap<u32, u32> = known.filter_map(|(p, at)| Some((p.rank?, at))).collect();
-    let mut silent = SilentRanks::new();
-    forget_impossible_sizes(job);
-    let layouts = RankLayouts::new(job);
-    for at in 0..job.comms.len() {
-        let comm = &job.comms[at];
-        let is_whole = comm.vectors.len() >= comm.nranks as usize;
-        if comm.kind != CommKind::Collectives || is_whole || !comm.silent.is_empty() {
-            continue;
-        }
-        let there: BTreeSet<u32> = comm.vectors.iter().map(|vector| vector.rank).collect();
-        let missing: Vec<u32> = (0..comm.nranks).filter(|rank| !there.contains(rank)).collect();
-        let layout = layouts.of(job, comm);
-        // Two members are not one process.
-        let known_here = cut.range((at, 0)..=(at, u32::MAX)).map(|(_, &process)| process);
-        let mut taken: BTreeSet<u32> = known_here.filter_map(|one| job.known_rank(one)).collect();
-        for rank in missing {
-            if let Some(&process) = cut.get(&(at, rank)) {
-                silent.insert((at, rank), process);
-                job.comms[at].silent.push(process);
-                continue;
-            }
-            let process = |global: u32| known.get(&global).copied();
-            // A process with input is not in this communicator: a guess that names it is wrong.
-            let has_no_input = |at: u32| job.processes[at as usize].status == ProcessStatus::Silent;
-            let is_free =
-                |global: &u32| process(*global).is_none_or(has_no_input) && !taken.contains(global);
-            let guess = layout.and_then(|layout| layout.at(rank)).filter(is_free);
-            let global = guess.or_else(|| layouts.only_missing.filter(is_free));
-            let process = global.and_then(process).unwrap_or_else(|| {
-                let new = u32::try_from(job.processes.len()).unwrap_or(u32::MAX);
-                let status = ProcessStatus::Silent;
-                job.processes.push(Process { rank: global, status, ..Process::default() });
-                global.map(|global| known.insert(global, new));
-                new
-            });
-            taken.extend(global);
-            silent.insert((at, rank), process);
-            job.comms[at].silent.push(process);
-        }
-    }
-    silent
-}
-
-/// Sets the size of communicators to unknown if they have more ranks than possible, or once there
-/// are too many missing ranks in total.
-fn forget_impossible_sizes(job: &mut Job) {
-    let mut left = MAX_MISSING;
-    let mut forgotten = Vec::new();
-    for comm in job.comms.iter_mut().filter(|comm| comm.kind == CommKind::Collectives) {
-        let missing = (comm.nranks as usize).saturating_sub(comm.vectors.len());
-        let fits = comm.nranks <= MAX_RANKS && missing <= left;
-        if fits {
-            left = left.saturating_sub(missing);
-        } else {
-            forgotten.push(format!("{} of {} ranks", comm.name, comm.nranks));
-            comm.nranks = 0;
-        }
-    }
-    if let Some(first) = forgotten.first() {
-        let more = forgotten.len() - 1;
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        job.notes.push(format!("{first}{more}: too many for the input, so none is called missing"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A search among all members for the sides of each pair would take seconds here, and minutes
-    /// in an all-to-all of thousands of ranks. The last member is missing.
-    #[test]
-    fn each_send_in_flight_of_a_large_ring_is_a_pair() {
-        let ranks = 30_000;
-        let member = |rank: u32| {
-            let side = PairSide { issued: 1, open: 1, ..PairSide::default() };
-            let pairs = [((true, (rank + 1) % ranks), side)].into();
-            Member { nranks: ranks, rank, pairs, counts_pairs: true, ..Member::default() }
-        };
-        let members: Vec<Member> = (0..ranks - 1).map(member).collect();
-        let placed: Vec<PlacedMember<'_>> =
-            members.iter().zip(0..).map(|(member, process)| (process, member, 900)).collect();
-        let process = |rank| Process { rank: Some(rank), ..Process::default() };
-        let mut job = Job { processes: (0..ranks - 1).map(process).collect(), ..Job::default() };
-        add_group(&placed, &mut job);
-        let silent = add_silent(&mut job, &SilentRanks::new());
-        add_pairs(&placed, 0, &silent, &mut job);
-        assert_eq!(job.comms.len(), ranks as usize);
-        let sides = |comm: &Communicator| {
-            let ranks: Vec<u32> = comm.vectors.iter().map(|vector| vector.rank).collect();
-            (ranks, comm.silent.clone())
-        };
-        assert_eq!(sides(&job.comms[1]), (vec![0, 1], vec![]));
-        let last = &job.comms[ranks as usize - 1];
-        assert_eq!(sides(last), (vec![ranks - 2], vec![ranks - 1]));
-        assert!(last.name.starts_with("rank 29998 to rank 29999 of"), "{}", last.name);
-    }
 }
