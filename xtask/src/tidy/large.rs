@@ -38,7 +38,6 @@ const KEPT: &[Kept] = &[
     Kept("crates/diagnose/src/input/ras/fill.rs", "fill", 626, 10),
     Kept("crates/diagnose/src/input/recording.rs", "fill_counts", 855, 21),
     Kept("crates/diagnose/src/recorded/awaited.rs", "awaited", 622, 10),
-    Kept("crates/diagnose/src/recorded/liveness.rs", "status", 637, 26),
     Kept("crates/diagnose/src/settings.rs", "steps_differ", 664, 13),
     Kept("crates/diagnose/src/text.rs", "one", 618, 18),
     Kept("crates/metrics/src/collect/settle.rs", "add", 671, 11),

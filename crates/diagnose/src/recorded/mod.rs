@@ -16,6 +16,7 @@ mod first_end;
 mod liveness;
 mod pairs;
 mod ranks;
+mod times;
 
 use crate::ending::{Ending, Ends, RankExit};
 use crate::input::options::InputOptions;
@@ -62,7 +63,8 @@ pub(crate) fn job(snapshots: &[Snapshot], settings: &InputOptions, looks: &Looks
     let awaited = awaited(groups.iter(), &machines, &closed);
     for (snapshot, at) in snapshots.iter().zip(0u32..) {
         let awaited = awaited.get(&at).copied();
-        let (status, doubt) = ends.status(snapshot, hang_ns, awaited, looks.grows);
+        let liveness = ends.liveness(snapshot, hang_ns, awaited, looks.grows);
+        let (status, doubt) = liveness.status(snapshot.rank, ends.latest);
         let now = ends.now(snapshot);
         job.processes.push(process(snapshot, status, doubt, (now, hang_ns)));
     }
