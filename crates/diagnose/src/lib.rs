@@ -2,8 +2,9 @@
 /*!
 Why a job hangs: which ranks, which cause, and the evidence for it.
 
-[`input`] reads recordings, PyTorch's Flight Recorder dumps or a table of vectors into a [`Job`]:
-how far each rank has come in each communicator. [`diagnose`] then works in four stages. The rules
+[`input`] reads recordings, PyTorch's Flight Recorder dumps or a table of vectors. `recorded`
+concludes from snapshots of recordings which processes run. [`open()`] makes a [`Job`] of both: how
+far each rank has come in each communicator. [`diagnose`] then works in four stages. The rules
 are those of `docs/diagnose.md`.
 
 1. `desync` compares the calls of the ranks: ranks that called something different are at fault.
@@ -34,8 +35,13 @@ mod graph;
 mod help;
 pub mod input;
 pub mod job;
+pub mod live;
 mod merge_causes;
+mod missing;
+mod open;
 mod python_lines;
+mod rank_layout;
+mod recorded;
 mod rules;
 mod settings;
 mod setup;
@@ -54,6 +60,7 @@ pub use diagnosis::{Diagnosis, Hidden, HiddenWhy};
 pub use ending::{CommandEnd, Ending, Ends, FirstEnd, Others, RankExit, exits_text};
 pub use engine::{Options, diagnose, diagnose_in_detail};
 pub use job::{Job, NoEnd, Stop};
+pub use open::{Input, assemble, open, recorded_job};
 pub use rules::Rule;
 pub use standstill::Standstill;
 pub use waiting::Waiting;

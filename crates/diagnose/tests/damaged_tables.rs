@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables of vectors that are truncated or damaged: a warning names each, and nothing is confirmed.
 
-use ncclscope_diagnose::input::{self, Input, InputOptions};
-use ncclscope_diagnose::{Options, diagnose, text};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Input, Options, diagnose, text};
 use ncclscope_findings::{Confidence, FindingClass};
 use ncclscope_trace::vectors::{Vector, table};
 use std::collections::BTreeMap;
@@ -39,7 +39,7 @@ fn write(directory: &Path, name: &str, bytes: &[u8]) -> PathBuf {
 }
 
 fn open(path: &Path) -> Result<Input, String> {
-    input::open(&[path.to_owned()], &InputOptions::default())
+    ncclscope_diagnose::open(&[path.to_owned()], &InputOptions::default())
 }
 
 /// Classes, confidences and ranks of the findings. Asserts that `warning` is the only warning.
@@ -98,7 +98,7 @@ fn a_process_that_is_there_twice_counts_once() {
     let folder = tempfile::tempdir().unwrap();
     let paths = ["a.vectors", "b.vectors"].map(|name| write(folder.path(), name, &job()));
     let once = diagnose(&open(&paths[0]).unwrap().job, &Options::default());
-    let twice = input::open(&paths, &InputOptions::default()).unwrap();
+    let twice = ncclscope_diagnose::open(&paths, &InputOptions::default()).unwrap();
     assert!(twice.job.notes[0].starts_with("8 vectors are left out: "), "{:?}", twice.job.notes);
     let twice = diagnose(&twice.job, &Options::default());
     assert_eq!(once.findings, twice.findings);

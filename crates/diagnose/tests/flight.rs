@@ -6,7 +6,7 @@
 mod others;
 
 use ncclscope_diagnose::input::{self, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose};
+use ncclscope_diagnose::{Diagnosis, Job, Options, diagnose, open};
 use ncclscope_findings::{Confidence, FindingClass};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn dumps(case: &str, without: &[u32]) -> Option<Vec<PathBuf>> {
 }
 
 fn job(case: &str, without: &[u32]) -> Option<Job> {
-    let input = input::open(&dumps(case, without)?, &InputOptions::default()).unwrap();
+    let input = open(&dumps(case, without)?, &InputOptions::default()).unwrap();
     assert_eq!(input.warnings, [""; 0]);
     Some(input.job)
 }
@@ -112,7 +112,7 @@ fn json_dumps_say_the_same() {
             let to = directory.path().join(format!("nccl_trace_rank_{rank}"));
             std::fs::write(to, dump.to_string()).unwrap();
         }
-        let input = input::open(&[directory.path().to_owned()], &InputOptions::default()).unwrap();
+        let input = open(&[directory.path().to_owned()], &InputOptions::default()).unwrap();
         let found = diagnose(&input.job, &Options::default());
         assert_eq!(found.findings[0].class, class);
         assert_eq!(roots(&found, None), FAULTY);
@@ -122,7 +122,7 @@ fn json_dumps_say_the_same() {
 #[test]
 fn a_file_of_no_known_kind_gets_one_clear_error() {
     let directory = tempfile::tempdir().unwrap();
-    let open = |path: &Path| input::open(&[path.to_owned()], &InputOptions::default()).unwrap_err();
+    let open = |path: &Path| open(&[path.to_owned()], &InputOptions::default()).unwrap_err();
     assert!(open(directory.path()).contains("nothing to diagnose"));
     let evil = directory.path().join("_dump_0");
     std::fs::write(&evil, b"\x80\x02cos\nsystem\nX\x02\x00\x00\x00id\x85R.").unwrap();
@@ -138,7 +138,7 @@ fn a_file_of_no_known_kind_gets_one_clear_error() {
 fn of_json_files_only_dumps_are_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let open = |path: &Path| input::open(&[path.to_owned()], &InputOptions::default());
+    let open = |path: &Path| open(&[path.to_owned()], &InputOptions::default());
     let dump = r#"{"comm_lib_version": "2.28", "entries": [], "version": "2.9", "pg_config": {}}"#;
     std::fs::write(path("dump_0.json"), dump).unwrap();
     // Truncated: reading it would give a warning.

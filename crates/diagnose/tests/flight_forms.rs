@@ -5,8 +5,8 @@
 #[path = "common/others.rs"]
 mod others;
 
-use ncclscope_diagnose::input::{self, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Diagnosis, Options, diagnose, open};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde_json::{Value, json};
 use std::io::Write;
@@ -17,7 +17,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// The diagnosis of a path, and the warnings.
 fn of(path: &Path) -> (Diagnosis, Vec<String>) {
-    let input = input::open(&[path.to_owned()], &InputOptions::default()).unwrap();
+    let input = open(&[path.to_owned()], &InputOptions::default()).unwrap();
     (diagnose(&input.job, &Options::default()), input.warnings)
 }
 
@@ -368,7 +368,7 @@ fn archives_that_unfold_to_too_much_or_are_damaged_are_refused() {
     let path = dir.path().join("_dump_0.gz");
     let error = |content: &[u8]| {
         std::fs::write(&path, content).unwrap();
-        input::open(std::slice::from_ref(&path), &InputOptions::default()).unwrap_err()
+        open(std::slice::from_ref(&path), &InputOptions::default()).unwrap_err()
     };
     // Megabytes that are no dump come first.
     let mut bomb = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());

@@ -2,8 +2,8 @@
 //! Flight Recorder dumps whose groups are not one plain list of collectives: coalesced calls,
 //! groups that were never called or were created again, names that no entry shows.
 
-use ncclscope_diagnose::input::{self, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Diagnosis, Input, Options, diagnose};
 use ncclscope_findings::{Confidence, FindingClass};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -112,8 +112,8 @@ fn of(dumps: &[Value], after_s: u64) -> (Diagnosis, Vec<String>) {
     (diagnose(&input.job, &Options::default()), input.warnings)
 }
 
-fn open(path: &Path) -> Result<input::Input, String> {
-    input::open(&[path.to_owned()], &InputOptions::default())
+fn open(path: &Path) -> Result<Input, String> {
+    ncclscope_diagnose::open(&[path.to_owned()], &InputOptions::default())
 }
 
 /// The diagnosis of the ranks' dumps a day later.

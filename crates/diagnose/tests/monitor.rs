@@ -3,8 +3,8 @@
 //! healthy, with a process that was killed (SIGKILL), stopped (SIGSTOP), stopped for eight seconds,
 //! or that ended in order before the others. The names of the files in `monitor` say which.
 
-use ncclscope_diagnose::input::{self, InputOptions};
-use ncclscope_diagnose::{Diagnosis, Options, diagnose, text};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Diagnosis, Options, diagnose, open, text};
 use ncclscope_findings::{Confidence, FindingClass};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +21,7 @@ fn read(name: &str) -> String {
 fn of(paths: &[PathBuf]) -> (Diagnosis, Vec<String>) {
     let options = Options::of(Duration::from_secs(2));
     let settings = InputOptions { hang: options.hang, ..InputOptions::default() };
-    let input = input::open(paths, &settings).unwrap();
+    let input = open(paths, &settings).unwrap();
     let mut found = diagnose(&input.job, &options);
     input.ras.unwrap().add_to(&mut found, &input.job);
     (found, input.warnings)
@@ -273,6 +273,6 @@ fn logs_of_other_programs_are_no_stream() {
     ] {
         let path = dir.path().join(name);
         std::fs::write(&path, text).unwrap();
-        input::open(&[path], &InputOptions::default()).unwrap_err();
+        open(&[path], &InputOptions::default()).unwrap_err();
     }
 }

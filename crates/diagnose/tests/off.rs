@@ -2,8 +2,7 @@
 //! Recordings that were stopped: what ranks called since then is not seen.
 
 use ncclscope_diagnose::input::InputOptions;
-use ncclscope_diagnose::input::recording::job;
-use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_diagnose::{Options, diagnose, recorded_job};
 use ncclscope_trace::{Mark, MarkKind, StrId};
 use scripts::{Call, Process};
 use std::path::PathBuf;
@@ -24,7 +23,7 @@ fn hidden(is_closed: bool) -> Option<String> {
     });
     let hang = Duration::from_secs(30);
     let options = InputOptions { hang, ..InputOptions::default() };
-    let job = job(&paths, &options, &mut Vec::new()).unwrap();
+    let job = recorded_job(&paths, &options, &mut Vec::new()).unwrap();
     let found = diagnose(&job, &Options::of(hang));
     assert!(found.findings.is_empty(), "{found:#?}");
     found.hidden.map(|hidden| hidden.text)

@@ -3,8 +3,7 @@
 //! latest calls.
 
 use ncclscope_diagnose::input::InputOptions;
-use ncclscope_diagnose::input::recording::job;
-use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_diagnose::{Options, diagnose, recorded_job};
 use ncclscope_findings::{Finding, FindingClass};
 use ncclscope_trace::Heartbeat;
 use ncclscope_trace::progress::{Progress, name_hash, roll};
@@ -40,7 +39,7 @@ fn verdict(calls: u64, wrong: u64, other: Call) -> Finding {
         })
         .collect();
     let mut warnings = Vec::new();
-    let job = job(&paths, &InputOptions::default(), &mut warnings).unwrap();
+    let job = recorded_job(&paths, &InputOptions::default(), &mut warnings).unwrap();
     let mut found = diagnose(&job, &Options::default()).findings;
     assert_eq!((found.len(), &warnings[..]), (1, &[][..]), "{found:#?}");
     found.remove(0)
@@ -61,7 +60,7 @@ fn a_name_that_is_still_to_come_differs_from_no_name() {
             process.write(dir.path()).unwrap()
         };
         let paths: Vec<PathBuf> = (0..3).map(write).collect();
-        let job = job(&paths, &InputOptions::default(), &mut Vec::new()).unwrap();
+        let job = recorded_job(&paths, &InputOptions::default(), &mut Vec::new()).unwrap();
         let found = diagnose(&job, &Options::default()).findings;
         let differs = |verdict: &&Finding| {
             matches!(verdict.class, FindingClass::CallMismatch | FindingClass::SettingsMismatch)

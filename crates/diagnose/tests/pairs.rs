@@ -2,8 +2,8 @@
 //! Sends and receives between two ranks are compared only if all of them are known.
 
 use ncclscope_diagnose::input::InputOptions;
-use ncclscope_diagnose::input::recording::job;
 use ncclscope_diagnose::job::CommKind;
+use ncclscope_diagnose::recorded_job;
 use ncclscope_trace::record::{KernelCh, P2p};
 use ncclscope_trace::{Detail, EventKind, Handle};
 use scripts::{Call, Process};
@@ -28,7 +28,7 @@ fn pairs(answers: bool, loses: bool) -> Vec<(CommKind, Vec<u64>)> {
         process.write(dir.path()).unwrap()
     };
     let paths = [0, 1].map(write);
-    let job = job(&paths, &InputOptions::default(), &mut Vec::new()).unwrap();
+    let job = recorded_job(&paths, &InputOptions::default(), &mut Vec::new()).unwrap();
     let pairs = job.comms.iter().filter(|comm| comm.parent.is_some());
     let issued = |comm: &ncclscope_diagnose::job::Communicator| {
         comm.vectors.iter().map(|vector| vector.enqueued).collect()
@@ -71,7 +71,7 @@ fn a_send_without_any_event_is_not_known_to_be_over() {
         }
         process.write(dir.path()).unwrap()
     };
-    let job = job(&[0, 1].map(write), &InputOptions::default(), &mut Vec::new()).unwrap();
+    let job = recorded_job(&[0, 1].map(write), &InputOptions::default(), &mut Vec::new()).unwrap();
     let pair = job.comms.iter().find(|comm| comm.parent.is_some()).unwrap();
     let of = |rank| pair.vectors.iter().find(|vector| vector.rank == rank).unwrap();
     assert!(of(0).is_inside() && !of(0).is_blind, "{pair:#?}");

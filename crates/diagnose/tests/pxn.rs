@@ -3,8 +3,7 @@
 //! data.
 
 use ncclscope_diagnose::input::InputOptions;
-use ncclscope_diagnose::input::recording::job;
-use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_diagnose::{Diagnosis, Options, diagnose, recorded_job};
 use scripts::{Call, Process};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -39,7 +38,7 @@ fn found(ranks: &[usize], is_stuck: bool) -> Diagnosis {
         .collect();
     let hang = Duration::from_secs(30);
     let settings = InputOptions { hang, ..InputOptions::default() };
-    let job = job(&paths, &settings, &mut Vec::new()).unwrap();
+    let job = recorded_job(&paths, &settings, &mut Vec::new()).unwrap();
     let all = paths.len() as u64;
     assert_eq!(settings.progress.get(), (all, all));
     diagnose(&job, &Options::of(hang))

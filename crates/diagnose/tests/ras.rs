@@ -5,14 +5,14 @@
 #[path = "common/others.rs"]
 mod others;
 
-use ncclscope_diagnose::input::{self, InputOptions};
-use ncclscope_diagnose::{Diagnosis, HiddenWhy, NoEnd, Options, diagnose};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Diagnosis, HiddenWhy, NoEnd, Options, diagnose, open};
 use ncclscope_findings::{Confidence, Doubt, FindingClass};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
 fn of(paths: &[PathBuf]) -> Diagnosis {
-    let input = input::open(paths, &InputOptions::default()).unwrap();
+    let input = open(paths, &InputOptions::default()).unwrap();
     assert!(input.warnings.is_empty(), "{:?}", input.warnings);
     let mut found = diagnose(&input.job, &Options::default());
     input.ras.unwrap().add_to(&mut found, &input.job);

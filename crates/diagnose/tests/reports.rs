@@ -2,8 +2,7 @@
 //! What the ranks' own watchdogs reported of a job that was killed.
 
 use ncclscope_diagnose::input::InputOptions;
-use ncclscope_diagnose::input::recording::job;
-use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_diagnose::{Options, diagnose, recorded_job};
 use scripts::{Call, Fault, Process};
 use std::path::PathBuf;
 
@@ -25,7 +24,7 @@ fn findings(young_ns: u64, report: &'static str) -> usize {
         process.write(dir.path()).unwrap()
     };
     let paths: Vec<PathBuf> = (0..2).map(write).collect();
-    let job = job(&paths, &InputOptions::default(), &mut Vec::new()).unwrap();
+    let job = recorded_job(&paths, &InputOptions::default(), &mut Vec::new()).unwrap();
     diagnose(&job, &Options::default()).findings.len()
 }
 

@@ -4,8 +4,8 @@
 
 use crate::node::Node;
 use crate::process::Process;
-use ncclscope_diagnose::input::{InputOptions, live};
-use ncclscope_diagnose::{Diagnosis, Options, diagnose};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Diagnosis, Options, diagnose, live};
 use ncclscope_findings::{Finding, Help};
 use ncclscope_metrics::FindingKey;
 use ncclscope_trace::Identity;

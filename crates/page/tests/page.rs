@@ -40,7 +40,7 @@ impl Shown {
             paths.iter().map(|path| Recording::open(path).unwrap()).collect();
         let (slow, details) = analyze_in_detail(&recording::job(&recordings), &Judging::default());
         let settings = InputOptions { hang: Duration::from_millis(100), ..InputOptions::default() };
-        let job = ncclscope_diagnose::input::open(&paths, &settings).unwrap().job;
+        let job = ncclscope_diagnose::open(&paths, &settings).unwrap().job;
         let (hang, waiting) = diagnose_in_detail(&job, &Options::of(settings.hang));
         let mut report = ReportBuilder::default();
         recordings.iter().for_each(|recording| report.add(recording));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Faults that `diagnose` once classified wrongly in some simulated jobs.
 
-use ncclscope_diagnose::{Options, diagnose, input};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Options, diagnose, open};
 use ncclscope_findings::{Confidence, Finding, FindingClass};
 use ncclscope_simulate::{Fault, Planted, Scenario, Truth, run};
 
@@ -15,7 +16,7 @@ fn planted(fault: &str, seed: u64) -> Scenario {
 fn found(scenario: &Scenario) -> (Truth, Vec<Finding>) {
     let dir = tempfile::tempdir().unwrap();
     let truth = run(scenario, dir.path()).unwrap().truth;
-    let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
+    let read = open(&[dir.path().into()], &InputOptions::default()).unwrap();
     (truth, diagnose(&read.job, &Options::default()).findings)
 }
 

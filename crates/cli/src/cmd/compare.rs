@@ -17,7 +17,8 @@ use ncclscope_compare::input::{inspector, nccl_tests, saved};
 use ncclscope_compare::schema::State;
 use ncclscope_compare::{Comparison, Limits, Run, compare};
 use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
-use ncclscope_diagnose::input::{InputOptions, recording as hang};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::recorded_job;
 use ncclscope_inspector::{Files, Found};
 use ncclscope_operations::human;
 use ncclscope_page::{ComparisonContent, render_comparison};
@@ -290,7 +291,7 @@ fn as_reports(source: &Source, bad: &mut usize) -> Result<Side, Failure> {
 fn hangs_at_its_end(run: &RunInput) -> bool {
     let paths: Vec<PathBuf> = run.recordings.iter().map(|one| one.path().to_owned()).collect();
     // Unreadable recordings were reported before.
-    let job = hang::job(&paths, &InputOptions::default(), &mut Vec::new());
+    let job = recorded_job(&paths, &InputOptions::default(), &mut Vec::new());
     job.is_ok_and(|job| reading::hangs(&job))
 }
 

@@ -15,10 +15,10 @@ use crate::run_input::narrow::{FindingsNote, Known, has_some_rank, tell_filter, 
 use crate::tables::sheet::{LocatedRow, Sheet};
 use crate::text::why_not;
 use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn, warn_lines};
+use ncclscope_diagnose::input::InputOptions;
 use ncclscope_diagnose::input::ras::Ras;
-use ncclscope_diagnose::input::{self, Input, InputOptions};
 use ncclscope_diagnose::{
-    self as diagnose, Diagnosis, HiddenWhy, Job, NoEnd, Options, Rule, Shown, fr_out, text,
+    self as diagnose, Diagnosis, HiddenWhy, Input, Job, NoEnd, Options, Rule, Shown, fr_out, text,
 };
 use ncclscope_findings::Looked;
 use ncclscope_node::unrecorded::Unrecorded;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
     let unrecorded = Unrecorded::find(&directories).lines();
     let read = settings.progress.clone();
     let progress = Watched::growing("reading what is in flight", move || read.get());
-    let opened = input::open(&args.inputs, &settings);
+    let opened = diagnose::open(&args.inputs, &settings);
     drop(progress);
     say(1, || "read what is in flight".into());
     let Input { job, ras, warnings } = match opened {

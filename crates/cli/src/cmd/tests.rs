@@ -11,8 +11,8 @@ and the verb's command line in a variable.
 use super::run;
 use crate::args::CommandLine;
 use clap::Parser;
-use ncclscope_diagnose::input::{self, InputOptions};
-use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Options, diagnose, open};
 use ncclscope_findings::Confidence;
 use ncclscope_findings::rank::Pending;
 use ncclscope_simulate::{Fault, JobShape, Planted, Scenario};
@@ -123,7 +123,7 @@ fn report_decodes_a_long_recording_and_its_end_and_finds_the_same() {
     let notes =
         crate::cmd::report::assessment::Assessment::of(&input, (&all, &[]), hang).hang.notes;
     assert!(notes.iter().all(|note| !note.contains("unnoticed")), "{notes:?}");
-    let notes = input::open(&[dir.path().into()], &InputOptions::default()).unwrap().job.notes;
+    let notes = open(&[dir.path().into()], &InputOptions::default()).unwrap().job.notes;
     assert!(notes.iter().any(|note| note.contains("unnoticed")), "{notes:?}");
 }
 
@@ -137,7 +137,7 @@ fn diagnose_decodes_the_end_of_a_recording_and_finds_the_same() {
     assert!(end < all / 2, "{end} of {all}");
     let truth = std::fs::read_to_string(dir.path().join("truth.json")).unwrap();
     let truth: serde_json::Value = serde_json::from_str(&truth).unwrap();
-    let input = input::open(&[dir.path().into()], &InputOptions::default()).unwrap();
+    let input = open(&[dir.path().into()], &InputOptions::default()).unwrap();
     let found = diagnose(&input.job, &Options::default()).findings;
     let [found] = found.as_slice() else { panic!("{found:?}") };
     assert_eq!(truth["verdicts"][0]["root_ranks"], json!(found.root_ranks));
@@ -150,7 +150,7 @@ fn planted_and_found(directory: &Path) -> (Value, Value, Confidence, Vec<String>
     let truth: Value = serde_json::from_str(&truth).unwrap();
     let planted = &truth["verdicts"][0];
     let planted = json!([planted["class"], planted["root_ranks"]]);
-    let input = input::open(&[directory.into()], &InputOptions::default()).unwrap();
+    let input = open(&[directory.into()], &InputOptions::default()).unwrap();
     let found = diagnose(&input.job, &Options::default()).findings.remove(0);
     let class = json!([found.class.code(), found.root_ranks]);
     (planted, class, found.confidence(), input.job.damaged)
@@ -255,7 +255,7 @@ fn a_call_that_does_not_return_costs_no_second_look() {
             process.state(API, group, State::GROUP_END_API_START, 0);
         }
         process.write(dir.path()).unwrap();
-        let input = input::open(&[dir.path().into()], &InputOptions::default()).unwrap();
+        let input = open(&[dir.path().into()], &InputOptions::default()).unwrap();
         assert_eq!(input.job.processes[0].entered, Some(expected));
         let words = ["diagnose", dir.path().to_str().unwrap()];
         assert_eq!(decoded(&words), blocks(dir.path()));

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 /// greatest size, is refused. JSON dumps with stacks shrink to an 80th.
 const MOST_TIMES: u64 = 256;
 /// Reads the dumps of an archive. Returns warnings about what cannot be read.
-pub(super) fn read(
+pub(crate) fn read(
     path: &Path,
     dump: &mut dyn FnMut(&Content<'_>) -> Option<String>,
 ) -> Vec<String> {

@@ -10,9 +10,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The dumps that were read.
 #[derive(Debug)]
-pub(super) struct Dumps {
+pub(crate) struct Dumps {
     /// Dumps of the Flight Recorder.
-    pub(super) flight: flight::Dumps,
+    pub(crate) flight: flight::Dumps,
     /// The outputs of RAS.
     ras: Vec<ras::Ras>,
     /// The events of RAS, of all streams.
@@ -22,23 +22,23 @@ pub(super) struct Dumps {
 
 /// The content of a file.
 #[derive(Debug)]
-pub(super) struct Content<'a> {
-    pub(super) path: &'a Path,
-    pub(super) kind: FileKind,
-    pub(super) bytes: &'a [u8],
+pub(crate) struct Content<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) kind: FileKind,
+    pub(crate) bytes: &'a [u8],
     /// When it was last written, ns since 1970.
-    pub(super) written_ns: Option<u64>,
+    pub(crate) written_ns: Option<u64>,
 }
 
 impl Dumps {
     /// Starts without files. Flight Recorder dumps are read only if `is_flight_read`: if there are
     /// no recordings.
-    pub(super) fn new(is_flight_read: bool) -> Dumps {
+    pub(crate) fn new(is_flight_read: bool) -> Dumps {
         Dumps { flight: flight::Dumps::default(), ras: Vec::new(), monitor: None, is_flight_read }
     }
 
     /// Adds a file, if it is a dump. Returns a warning if it cannot be read.
-    pub(super) fn file(&mut self, path: &Path, kind: FileKind) -> Option<String> {
+    pub(crate) fn file(&mut self, path: &Path, kind: FileKind) -> Option<String> {
         if kind == FileKind::Pickle && !self.is_flight_read {
             return Some(not_read(path));
         }
@@ -52,7 +52,7 @@ impl Dumps {
     }
 
     /// Adds the content of a file, if it is a dump. Returns a warning if it cannot be read.
-    pub(super) fn content(&mut self, content: &Content<'_>) -> Option<String> {
+    pub(crate) fn content(&mut self, content: &Content<'_>) -> Option<String> {
         let &Content { path, kind, bytes, .. } = content;
         let added = match kind {
             FileKind::Pickle if !self.is_flight_read => return Some(not_read(path)),
@@ -93,17 +93,17 @@ impl Dumps {
     }
 
     /// Finds the ranks of the Flight Recorder dumps, after all were added.
-    pub(super) fn settle(&mut self, warnings: &mut Vec<String>) {
+    pub(crate) fn settle(&mut self, warnings: &mut Vec<String>) {
         warnings.extend(self.flight.settle());
     }
 
     /// Adds an output of RAS.
-    pub(super) fn ras(&mut self, new: ras::Ras) {
+    pub(crate) fn ras(&mut self, new: ras::Ras) {
         self.ras.push(new);
     }
 
     /// The latest output of RAS, with the one before it, and with the events of RAS.
-    pub(super) fn latest_ras(&mut self) -> Option<ras::Ras> {
+    pub(crate) fn latest_ras(&mut self) -> Option<ras::Ras> {
         let latest = ras::Ras::latest(std::mem::take(&mut self.ras));
         let Some(monitor) = self.monitor.take() else { return latest };
         Some(match latest {
@@ -125,11 +125,11 @@ impl Dumps {
 }
 
 /// Nanoseconds since 1970.
-pub(super) fn since_1970(time: SystemTime) -> Option<u64> {
+pub(crate) fn since_1970(time: SystemTime) -> Option<u64> {
     u64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
-pub(super) fn cannot_read(path: &Path, error: &str) -> String {
+pub(crate) fn cannot_read(path: &Path, error: &str) -> String {
     format!("cannot read {}: {error}", path.display())
 }
 

@@ -9,9 +9,9 @@ use std::io::Read;
 use std::path::Path;
 
 /// Maximum size of a dump that is read, bytes. In memory a dump takes several times its file size.
-pub(super) const MAX_DUMP: u64 = 256 << 20;
+pub(crate) const MAX_DUMP: u64 = 256 << 20;
 /// Number of bytes of a JSON file that are searched for one of [`DUMP_KEYS`].
-pub(super) const BEGINNING: usize = 64 << 10;
+pub(crate) const BEGINNING: usize = 64 << 10;
 /// Keys of the outermost object of a Flight Recorder dump and of RAS's output.
 const DUMP_KEYS: [&str; 8] = [
     "version",
@@ -25,13 +25,13 @@ const DUMP_KEYS: [&str; 8] = [
 ];
 
 /// Number of bytes that tell the kind of a file.
-pub(super) const FIRST: usize = 512;
+pub(crate) const FIRST: usize = 512;
 /// Where a tar file says that it is one.
 const TAR: (usize, &[u8]) = (257, b"ustar");
 
 /// What a file contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FileKind {
+pub(crate) enum FileKind {
     Recording,
     Vectors,
     Pickle,
@@ -42,12 +42,12 @@ pub(super) enum FileKind {
     Other,
 }
 
-pub(super) fn load(path: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn load(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| error.to_string())
 }
 
 /// Reads a dump of at most [`MAX_DUMP`] bytes.
-pub(super) fn load_dump(path: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn load_dump(path: &Path) -> Result<Vec<u8>, String> {
     let bytes = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
     if bytes > MAX_DUMP {
         return Err(too_large());
@@ -56,12 +56,12 @@ pub(super) fn load_dump(path: &Path) -> Result<Vec<u8>, String> {
 }
 
 /// What is said of a dump of more than [`MAX_DUMP`] bytes.
-pub(super) fn too_large() -> String {
+pub(crate) fn too_large() -> String {
     format!("it is larger than {} MiB", MAX_DUMP >> 20)
 }
 
 /// True if the beginning of a JSON file has a key of a dump. Traces and reports have none.
-pub(super) fn is_json_dump(file: impl Read) -> bool {
+pub(crate) fn is_json_dump(file: impl Read) -> bool {
     let mut beginning = Vec::new();
     if file.take(BEGINNING as u64).read_to_end(&mut beginning).is_err() {
         return false;
@@ -75,7 +75,7 @@ pub(super) fn is_json_dump(file: impl Read) -> bool {
 }
 
 /// The kind of a file by its first [`FIRST`] bytes.
-pub(super) fn file_kind(first: &[u8]) -> FileKind {
+pub(crate) fn file_kind(first: &[u8]) -> FileKind {
     if first.starts_with(&ncclscope_trace::layout::MAGIC) {
         FileKind::Recording
     } else if ncclscope_trace::vectors::is_table(first) {
@@ -105,12 +105,12 @@ fn is_gzip(first: &[u8]) -> bool {
 }
 
 /// True if a file with these first bytes is a zip file.
-pub(super) fn is_zip(first: &[u8]) -> bool {
+pub(crate) fn is_zip(first: &[u8]) -> bool {
     first.starts_with(b"PK\x03\x04")
 }
 
 /// True if a file with these first bytes is a tar file.
-pub(super) fn is_tar(first: &[u8]) -> bool {
+pub(crate) fn is_tar(first: &[u8]) -> bool {
     first.get(TAR.0..).is_some_and(|rest| rest.starts_with(TAR.1))
 }
 

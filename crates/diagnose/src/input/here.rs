@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! What the local kernel shows about the process of a recording, if the process is on this machine.
 
-use super::snapshot::Snapshot;
-use crate::job::Stop;
+pub use super::snapshot::Seen;
+use super::snapshot::{Sight, Snapshot};
 use ncclscope_limits::{clocks, hangs};
-use ncclscope_trace::Identity;
+use ncclscope_trace::{Identity, open_to_read, read_header};
 use std::fs::read_to_string;
 use std::path::Path;
 use std::sync::LazyLock;
@@ -13,31 +13,31 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// How often a recording is looked at.
 const LOOKS: u32 = 40;
 
-/// How the kernel shows a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// It exists and is not in state T; its control group may be frozen.
-    Runs,
-    /// A signal or a debugger stopped it.
-    Stopped,
-    /// It is over, or its id is another process's now.
-    Gone,
-}
-
 /// State of a process (`R` etc., `proc_pid_stat(5)`) and its start in clock ticks after boot.
 struct Stat {
     state: u8,
     start_ticks: Option<u64>,
 }
 
-/// True if the process still exists on this machine.
-pub(super) fn is_alive(snapshot: &Snapshot) -> bool {
-    of_snapshot(snapshot).is_some_and(|seen| seen != Seen::Gone)
+/// Looks up the processes of recordings that are neither closed nor copies.
+pub(crate) fn look(snapshots: &mut [Snapshot]) {
+    for one in snapshots.iter_mut().filter(|one| !one.is_closed && !one.is_copy) {
+        one.sight = sight(one);
+    }
+}
+
+fn sight(snapshot: &Snapshot) -> Option<Sight> {
+    let seen = of_snapshot(snapshot)?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let silent = Duration::from_nanos(snapshot.end_ns.saturating_add(hangs::SILENCE_NS));
+    let is_frozen = seen == Seen::Runs && now > silent && has_frozen_group(snapshot.pid);
+    let at_ns = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+    Some(Sight { seen, is_frozen, at_ns })
 }
 
 /// True if a process that is not visible here (on another host or in a container) still writes its
 /// recording. If the job was just killed, this waits; the latest recording stands for all.
-pub(super) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
+pub(crate) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
     let is_unseen = |one: &&Snapshot| {
         !one.is_closed && !one.is_copy && !is_here(&one.host, &one.facts.identity)
     };
@@ -48,6 +48,12 @@ pub(super) fn writes_elsewhere(snapshots: &[Snapshot]) -> bool {
     let is_recent = |one: &&Snapshot| now.abs_diff(Duration::from_nanos(one.end_ns)) < recent;
     let wait = Duration::from_nanos(hangs::ALIVE_NS);
     latest.filter(is_recent).is_some_and(|one| is_written(&one.facts.path, wait))
+}
+
+/// True if the recording was written to after it was read.
+pub(crate) fn grows(snapshot: &Snapshot) -> bool {
+    let Ok(file) = open_to_read(&snapshot.facts.path) else { return false };
+    read_header(&file).is_ok_and(|(now, _)| now.next_block > snapshot.blocks)
 }
 
 /// True if the file is written to within this time.
@@ -61,18 +67,6 @@ fn is_written(path: &Path, wait: Duration) -> bool {
         }
     }
     false
-}
-
-/// What stops a process that exists on this machine and has written no record for `silence_ns`;
-/// `None` if the process is gone or runs.
-pub(super) fn stopped_by(snapshot: &Snapshot, silence_ns: u64) -> Option<Stop> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    let end = Duration::from_nanos(snapshot.end_ns.saturating_add(silence_ns));
-    match of_snapshot(snapshot).filter(|_| now > end)? {
-        Seen::Stopped => Some(Stop::Signal),
-        Seen::Runs => has_frozen_group(snapshot.pid).then_some(Stop::Freezer),
-        Seen::Gone => None,
-    }
 }
 
 /// True if a process of this machine is frozen with its control group. This reads several files:
@@ -180,12 +174,17 @@ mod tests {
 
     #[test]
     fn a_process_is_told_by_its_number_and_its_beginning() {
-        let mut snapshot = own();
-        assert!(is_alive(&snapshot) && stopped_by(&snapshot, 0).is_none());
-        snapshot.facts.identity.start_ticks = Some(1);
-        assert!(!is_alive(&snapshot), "another process has had this number");
+        let mut another = own();
+        another.facts.identity.start_ticks = Some(1);
         let elsewhere = Snapshot { host: "no-such-host".into(), ..own() };
-        assert!(!is_alive(&elsewhere));
+        let closed = Snapshot { is_closed: true, ..own() };
+        let mut all = [own(), another, elsewhere, closed];
+        look(&mut all);
+        let seen = all.each_ref().map(|one| one.sight.map(|it| (it.seen, it.is_frozen)));
+        let [runs, gone] = [Seen::Runs, Seen::Gone].map(|seen| Some((seen, false)));
+        assert_eq!(seen, [runs, gone, None, None], "another process has had the number");
+        let over = all.each_ref().map(Snapshot::may_be_over);
+        assert_eq!(over, [false, true, true, true]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ struct Calls {
 
 /// Adds the first call that differs to each communicator in which it is not known. `files` are the
 /// recordings of the job.
-pub(super) fn add(job: &mut Job, files: &[PathBuf]) {
+pub(crate) fn add(job: &mut Job, files: &[PathBuf]) {
     for comm in &mut job.comms {
         let Some(members) = desync::needs_older(comm) else { continue };
         let read = members.iter().take(MAX_MEMBERS).filter_map(|&member| {

@@ -7,7 +7,8 @@ operation, plus the events after it. Operations are numbered backwards from the 
 recording was stopped or sampled, or events were lost, only the counts of the record are used; calls
 are compared if none of them was lost.
 
-Ages count up to the latest recorded time of the process; `assemble` adds the time after it.
+Ages count up to the latest recorded time of the process; [`crate::recorded`] adds the time after
+it.
 
 Only the end of a recording is read: as much as reaches back to the oldest operation in flight and
 the latest call. The end of a recording has the number of earlier sends and receives. If it does not
@@ -17,13 +18,12 @@ have it, but all of them are in the recording, they are counted there.
 use super::activity::Activity;
 use super::losses::has_all_calls;
 use super::older::{MOST, OlderComm, OlderPairs};
-use super::older_calls;
 use super::options::InputOptions;
 pub use super::reader::SnapshotReader;
 use super::reader::{CallNote, CommNotes, GroupNote, OpNote};
 pub use super::snapshot::Snapshot;
 use super::snapshot::{Member, P2pCall, PairSide};
-use crate::job::{Call, InFlightOp, Job, Settings, SetupCall, ThreadState};
+use crate::job::{Call, InFlightOp, Settings, SetupCall, ThreadState};
 use ncclscope_findings::rank::{self, Pending};
 use ncclscope_operations::bandwidth::size_bytes;
 use ncclscope_operations::joiner::{Joined, join};
@@ -53,25 +53,9 @@ const MORE_SEGMENTS: usize = 8;
 /// further pause is longer than all of 20 like it has a chance of 1 in 21.
 const USUAL: u64 = 21;
 
-/// The job that the recordings show.
-///
-/// # Errors
-/// One sentence, if no recording can be read.
-pub fn job(
-    paths: &[PathBuf],
-    settings: &InputOptions,
-    warnings: &mut Vec<String>,
-) -> Result<Job, String> {
-    let snapshots = snapshots(paths, settings, warnings);
-    if snapshots.is_empty() {
-        return Err(warnings.pop().unwrap_or_else(|| "no recording can be read".into()));
-    }
-    assemble(with_pxn(snapshots, paths), settings)
-}
-
 /// The progress of the processes of these recordings, each by its own, without those of which
 /// nothing is left that says which process they are of.
-pub(super) fn snapshots(
+pub(crate) fn snapshots(
     paths: &[PathBuf],
     settings: &InputOptions,
     warnings: &mut Vec<String>,
@@ -103,7 +87,7 @@ pub(super) fn snapshots(
 
 /// The progress of the processes of these recordings. If proxy threads work for other processes
 /// (PXN), all are read again: that work is assigned to the process whose operation it is.
-pub(super) fn with_pxn(snapshots: Vec<Snapshot>, paths: &[PathBuf]) -> Vec<Snapshot> {
+pub(crate) fn with_pxn(snapshots: Vec<Snapshot>, paths: &[PathBuf]) -> Vec<Snapshot> {
     if !snapshots.iter().any(Snapshot::has_foreign) {
         return snapshots;
     }
@@ -113,17 +97,6 @@ pub(super) fn with_pxn(snapshots: Vec<Snapshot>, paths: &[PathBuf]) -> Vec<Snaps
     let mut snapshots = Vec::new();
     in_order(&numbers, |&at| of(&ends[at], pxn.work(at)), |_, one| snapshots.push(one));
     snapshots
-}
-
-/// The job of these processes.
-///
-/// # Errors
-/// One sentence, if there is no run with the requested name.
-pub fn assemble(snapshots: Vec<Snapshot>, settings: &InputOptions) -> Result<Job, String> {
-    let files: Vec<PathBuf> = snapshots.iter().map(|one| one.facts.path.clone()).collect();
-    let mut job = super::assemble::job(snapshots, settings)?;
-    older_calls::add(&mut job, &files);
-    Ok(job)
 }
 
 /// The progress of a recording's process, including what others did for it (PXN). Only the end of
@@ -271,6 +244,7 @@ impl<'t, 'a> Progression<'t, 'a> {
                 .filter_map(|(_, text)| Some(text.lines().next()?.to_owned()))
                 .collect(),
             reported_ns: at(reported.unwrap_or(0)),
+            sight: None,
         }
     }
 

@@ -6,7 +6,7 @@ A damaged or forged table can hold any numbers. Vectors with numbers that no pro
 counted are left out, so that no verdict depends on them and no text shows them.
 */
 
-use super::assemble::MAX_RANKS;
+use crate::missing::MAX_RANKS;
 use ncclscope_trace::progress::progress_flags as partial;
 use ncclscope_trace::vectors::{OpenTransfer, Table, Vector};
 use std::collections::hash_map::Entry;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //! Tables of vectors (`*.vectors`): jobs of which only counters are known.
 
-use super::assemble::{SilentRanks, add_silent};
 use super::file::load;
 use super::options::InputOptions;
 use super::vector_checks::{keep_one_of_each, keep_possible};
@@ -11,6 +10,7 @@ use super::vector_transfers::{first_of_each, ns, transfer};
 use crate::job::{
     Communicator, InFlightOp, Job, Process, ProcessStatus, SetupCall, Stop, ThreadState, Vector,
 };
+use crate::missing::{SilentRanks, add_silent};
 use ncclscope_findings::Doubt;
 use ncclscope_findings::rank::{Pending, Thread, Transfer};
 use ncclscope_operations::human;

@@ -4,8 +4,8 @@
 use crate::random::Random;
 use crate::target::Target;
 use crate::{archives, mutate};
-use ncclscope_diagnose::input::{self, InputOptions, flight, pickle, ras};
-use ncclscope_diagnose::{Job, Options, diagnose, fr_out, text};
+use ncclscope_diagnose::input::{InputOptions, flight, pickle, ras};
+use ncclscope_diagnose::{Job, Options, diagnose, fr_out, open, text};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::time::Duration;
@@ -85,7 +85,7 @@ fn read_file(name: &str, data: &[u8]) -> bool {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else { return false };
     let path = folder.path().join(name);
     let Ok(()) = std::fs::write(&path, data) else { return false };
-    let Ok(input) = input::open(&[path], &InputOptions::default()) else { return false };
+    let Ok(input) = open(&[path], &InputOptions::default()) else { return false };
     explain(&input.job);
     true
 }

@@ -4,8 +4,8 @@
 use crate::mutate;
 use crate::random::Random;
 use crate::target::Target;
-use ncclscope_diagnose::input::{InputOptions, recording};
-use ncclscope_diagnose::{Options, diagnose, text};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Options, diagnose, recorded_job, text};
 use ncclscope_report::ReportBuilder;
 use ncclscope_simulate::{Fault, JobShape, Planted, Scenario};
 use ncclscope_stragglers::{Limits, analyze, input};
@@ -123,7 +123,7 @@ fn read(data: &[u8]) -> bool {
     report.add(&opened);
     let _ = serde_json::to_string(&report.finish());
     let _ = serde_json::to_string(&analyze(&input::recording::job(&[opened]), &Limits::default()));
-    if let Ok(job) = recording::job(&[path], &InputOptions::default(), &mut Vec::new()) {
+    if let Ok(job) = recorded_job(&[path], &InputOptions::default(), &mut Vec::new()) {
         let _ = text::render(&diagnose(&job, &Options::default()), None, None);
     }
     true

@@ -8,8 +8,7 @@ use crate::run_input::pass::{self, Ends, Read};
 use ncclscope_compare::Run;
 use ncclscope_compare::input::recorded;
 use ncclscope_diagnose::input::InputOptions;
-use ncclscope_diagnose::input::recording::assemble;
-use ncclscope_diagnose::{Job, Options, diagnose};
+use ncclscope_diagnose::{Job, Options, assemble, diagnose};
 use ncclscope_report::{Report, ReportBuilder};
 
 /// The run, and its report if requested.

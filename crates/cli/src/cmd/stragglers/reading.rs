@@ -2,8 +2,8 @@
 //! Reads recordings for `stragglers`, and finds out in the same pass whether the job hangs.
 
 use ncclscope_diagnose::input::InputOptions;
-use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader, assemble};
-use ncclscope_diagnose::{Options, diagnose};
+use ncclscope_diagnose::input::recording::{Snapshot, SnapshotReader};
+use ncclscope_diagnose::{Options, assemble, diagnose};
 use ncclscope_operations::joiner::join;
 use ncclscope_operations::parallel::in_order;
 use ncclscope_operations::pxn::Pxn;

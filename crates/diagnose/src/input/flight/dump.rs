@@ -3,8 +3,8 @@
 
 use super::entries::{Entries, Entry};
 use super::status::{self, Numbers, Span};
-use crate::input::assemble::MAX_RANKS;
 use crate::job::PythonLine;
+use crate::missing::MAX_RANKS;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 

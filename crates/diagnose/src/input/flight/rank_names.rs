@@ -8,7 +8,7 @@ are ranks that the dumps' groups list. The number after the word `rank` comes fi
 one of a name, the one before it, and so on.
 */
 
-use crate::input::assemble::MAX_RANKS;
+use crate::missing::MAX_RANKS;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 

@@ -8,7 +8,8 @@
 use super::super::*;
 use super::look_at;
 use crate::sys;
-use ncclscope_diagnose::{Options, diagnose, input};
+use ncclscope_diagnose::input::InputOptions;
+use ncclscope_diagnose::{Options, diagnose, open};
 use ncclscope_findings::{FindingClass, Tool};
 use ncclscope_operations::threads::Role;
 use ncclscope_simulate::{Fault, Planted, Scenario, run};
@@ -167,7 +168,7 @@ fn roots(fault: Fault, seed: u64) -> Vec<(FindingClass, u32, BTreeSet<Option<Fin
     (scenario.job.ranks, scenario.job.steps, scenario.job.hold_s) = (16, 3, HOLD_S);
     let dir = tempfile::tempdir().unwrap();
     run(&scenario, dir.path()).unwrap();
-    let read = input::open(&[dir.path().into()], &input::InputOptions::default()).unwrap();
+    let read = open(&[dir.path().into()], &InputOptions::default()).unwrap();
     let paths = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
     let is_recording = |path: &PathBuf| path.extension().is_some_and(|it| it == "nscope");
     let recordings: Vec<Recording> =

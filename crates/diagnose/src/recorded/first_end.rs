@@ -3,19 +3,17 @@
 Which processes of a job ended first, once none of them runs any more.
 
 A launcher kills all other ranks within a second after one has died. The waits of these ranks then
-say nothing about the cause, but the order in which processes ended may. A process that closed its
-recording ended at its last record. One that did not ended after its last record, and before it
-would have compared its clocks again, which it does about once a second: no process of the job has
-taken longer. Processes ended one after the other only if these intervals do not overlap. Clocks of
-hosts differ, so that intervals of different hosts must be further apart. A process that exited with
-status 0 ended well, whenever that was, and is compared with none.
+say nothing about the cause, but the order in which processes ended may, as far as the intervals of
+[`End`] show it. A process that exited with status 0 ended well, whenever that was, and is compared
+with none.
 */
 
-use super::snapshot::Snapshot;
+use super::times::{End, apart_ns};
 use crate::ending::{FirstEnd, Others};
+use crate::input::snapshot::Snapshot;
 use crate::job::{Process, ProcessStatus};
 use crate::words::named_ranks;
-use ncclscope_limits::{clocks, hangs};
+use ncclscope_limits::hangs;
 use ncclscope_operations::human::{duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,10 +85,9 @@ fn text(first: &FirstEnd) -> String {
     }
 }
 
-/// When a process ended, as an interval, ns since 1970.
-struct End<'a> {
-    earliest: u64,
-    latest: u64,
+/// A process that ended, and how.
+struct Ended<'a> {
+    end: End,
     machine: &'a str,
     is_closed: bool,
 }
@@ -115,26 +112,27 @@ fn before_own_host(known: &[&Snapshot], pace_ns: Option<u64>) -> Option<FirstEnd
 /// The processes, at most half of them, that ended before each of the others did.
 fn before_all(known: &[&Snapshot], pace_ns: Option<u64>) -> Option<FirstEnd> {
     // A process may have several ranks.
-    let ends: BTreeMap<&Path, End<'_>> = known
+    let ends: BTreeMap<&Path, Ended<'_>> = known
         .iter()
         .map(|one| {
-            let latest = if one.is_closed { one.end_ns } else { ended_by_ns(one, pace_ns) };
             let (machine, is_closed) = (one.facts.identity.machine(), one.is_closed);
-            (one.facts.path.as_path(), End { earliest: one.end_ns, latest, machine, is_closed })
+            let end = End::of_ended(one, pace_ns);
+            (one.facts.path.as_path(), Ended { end, machine, is_closed })
         })
         .collect();
-    let mut ordered: Vec<(&Path, &End<'_>)> = ends.iter().map(|(path, end)| (*path, end)).collect();
-    ordered.sort_by_key(|(_, end)| end.latest);
+    let mut ordered: Vec<(&Path, &Ended<'_>)> =
+        ends.iter().map(|(path, end)| (*path, end)).collect();
+    ordered.sort_by_key(|(_, it)| it.end.latest);
     // The earliest possible end of this process and those after it.
     let mut after = vec![u64::MAX; ordered.len()];
     let mut least = u64::MAX;
-    for (at, (_, end)) in ordered.iter().enumerate().rev() {
-        least = least.min(end.earliest);
+    for (at, (_, it)) in ordered.iter().enumerate().rev() {
+        least = least.min(it.end.earliest);
         after[at] = least;
     }
     let split = |count: usize| {
         let (first, others) = ordered.split_at(count);
-        (first[count - 1].1.latest < after[count]).then_some(())?;
+        first[count - 1].1.end.is_before(after[count], 0).then_some(())?;
         Some((first, lead(first, others)?))
     };
     let (first, before_ns) = (1..=ordered.len() / 2).find_map(split)?;
@@ -145,18 +143,10 @@ fn before_all(known: &[&Snapshot], pace_ns: Option<u64>) -> Option<FirstEnd> {
     Some(FirstEnd {
         ranks,
         before_ns: Some(before_ns),
-        end_ns: first.iter().map(|(_, end)| end.earliest).min().unwrap_or(0),
-        is_broken_off: first.iter().any(|(_, end)| !end.is_closed),
+        end_ns: first.iter().map(|(_, it)| it.end.earliest).min().unwrap_or(0),
+        is_broken_off: first.iter().any(|(_, it)| !it.is_closed),
         others: Others::OtherHosts,
     })
-}
-
-/// When a process whose recording is not closed had ended at the latest, ns; `u64::MAX` if unknown,
-/// as where later comparisons are missing: in a copy made before, with what the lanes held later.
-fn ended_by_ns(one: &Snapshot, pace_ns: Option<u64>) -> u64 {
-    let (Some((last, _)), Some(pace)) = (one.sync, pace_ns) else { return u64::MAX };
-    let by = last.saturating_add(pace).saturating_add(hangs::LOST_NS);
-    if one.end_ns > by { u64::MAX } else { by }
 }
 
 fn by_machine<'a>(known: &[&'a Snapshot]) -> BTreeMap<&'a str, Vec<&'a Snapshot>> {
@@ -169,21 +159,21 @@ fn by_machine<'a>(known: &[&'a Snapshot]) -> BTreeMap<&'a str, Vec<&'a Snapshot>
 
 /// How long all of the first processes ended before each of the others at least, ns; `None` if
 /// their clocks do not show it.
-fn lead(first: &[(&Path, &End<'_>)], others: &[(&Path, &End<'_>)]) -> Option<u64> {
+fn lead(first: &[(&Path, &Ended<'_>)], others: &[(&Path, &Ended<'_>)]) -> Option<u64> {
     let mut latest: BTreeMap<&str, u64> = BTreeMap::new();
-    for (_, end) in first {
-        let known = latest.entry(end.machine).or_default();
-        *known = end.latest.max(*known);
+    for (_, it) in first {
+        let known = latest.entry(it.machine).or_default();
+        *known = it.end.latest.max(*known);
     }
     let mut earliest: BTreeMap<&str, u64> = BTreeMap::new();
-    for (_, end) in others {
-        let known = earliest.entry(end.machine).or_insert(u64::MAX);
-        *known = end.earliest.min(*known);
+    for (_, it) in others {
+        let known = earliest.entry(it.machine).or_insert(u64::MAX);
+        *known = it.end.earliest.min(*known);
     }
     let between = |(of, latest): (&&str, &u64)| {
         let each = earliest.iter().map(|(machine, earliest)| {
-            let apart = if machine == of { 0 } else { clocks::HOSTS_NS };
-            earliest.checked_sub(latest.saturating_add(apart)).filter(|&lead| lead > 0)
+            let by = latest.saturating_add(apart_ns(machine, of));
+            earliest.checked_sub(by).filter(|&lead| lead > 0)
         });
         each.collect::<Option<Vec<u64>>>()?.into_iter().min()
     };

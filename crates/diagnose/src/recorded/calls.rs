@@ -6,7 +6,7 @@ NCCL reports the function of such a call, but not its peer. It connects once for
 direction, so the peer cannot be one with which the rank has already done the same.
 */
 
-use super::snapshot::{Member, P2pCall, PlacedMember};
+use crate::input::snapshot::{Member, P2pCall, PlacedMember};
 use crate::job::{Call, CommKind, Communicator, InFlightOp, Job, Vector};
 use std::cell::OnceCell;
 use std::collections::HashSet;

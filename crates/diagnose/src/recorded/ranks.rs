@@ -2,7 +2,7 @@
 //! Processes with several ranks: JAX runs eight GPUs in one process. Each rank counts as a process
 //! of its own, because one of them may wait for another.
 
-use super::snapshot::{Member, Snapshot};
+use crate::input::snapshot::{Member, Snapshot};
 use ncclscope_trace::local_ranks::{LocalMember, local_ranks};
 use std::collections::BTreeMap;
 

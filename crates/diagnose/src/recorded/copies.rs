@@ -8,8 +8,9 @@ lived on if others completed a collective that its recording does not have, late
 records of a killed process may be lost.
 */
 
-use super::snapshot::{Member, Snapshot};
-use ncclscope_limits::{clocks, hangs};
+use super::times::apart_ns;
+use crate::input::snapshot::{Member, Snapshot};
+use ncclscope_limits::hangs;
 use std::collections::HashMap;
 
 /// The latest completion on a communicator by the processes of one machine.
@@ -35,8 +36,7 @@ pub(super) fn mark(snapshots: &mut [Snapshot]) {
         let went_on = |member: &Member| {
             let all = completions.get(&(member.hash, member.name.clone()));
             all.into_iter().flatten().any(|(on, latest)| {
-                let apart = if on == machine { 0 } else { clocks::HOSTS_NS };
-                let lost = one.end_ns.saturating_add(hangs::LOST_NS + apart);
+                let lost = one.end_ns.saturating_add(hangs::LOST_NS + apart_ns(on, machine));
                 latest.done > member.enqueued && latest.at_ns > lost
             })
         };

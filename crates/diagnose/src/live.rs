@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The jobs that write recordings now, each with the state that `diagnose` judges.
 
-use super::options::InputOptions;
-use super::recording;
-use super::snapshot::Snapshot;
+use crate::input::options::InputOptions;
+use crate::input::recording::{self, Snapshot};
 use crate::job::Job;
+use crate::open::assemble;
 use ncclscope_limits::clocks;
 use ncclscope_trace::Identity;
 use ncclscope_trace::runs::{ProcessFacts, Run, Runs};
@@ -48,7 +48,7 @@ pub fn jobs(
     let jobs = runs.filter(goes_on).filter_map(|run| {
         let identity = facts[*run.members.first()?].identity.clone();
         let members = run.members.iter().filter_map(|&at| all.get_mut(at)?.take()).collect();
-        let job = recording::assemble(members, settings).ok()?;
+        let job = assemble(members, settings).ok()?;
         Some(LiveJob { identity, job })
     });
     jobs.collect()

@@ -8,16 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 /// rank. Launchers usually form groups of ranks at a constant distance, which known members show;
 /// if only one member is known, the distance in other communicators of the same size and role is
 /// used.
-pub(super) struct RankLayouts {
+pub(crate) struct RankLayouts {
     /// Distance of job ranks between neighbours in a communicator, by number of ranks and role;
     /// `None` if such communicators differ.
     steps: BTreeMap<(u32, Option<String>), Option<i64>>,
     /// The missing rank of the job, if exactly one is missing.
-    pub(super) only_missing: Option<u32>,
+    pub(crate) only_missing: Option<u32>,
 }
 
 impl RankLayouts {
-    pub(super) fn new(job: &Job) -> RankLayouts {
+    pub(crate) fn new(job: &Job) -> RankLayouts {
         let mut steps: BTreeMap<(u32, Option<String>), Option<i64>> = BTreeMap::new();
         let mut ranks = 0;
         for comm in job.comms.iter().filter(|comm| comm.kind == CommKind::Collectives) {
@@ -35,7 +35,7 @@ impl RankLayouts {
         RankLayouts { steps, only_missing }
     }
 
-    pub(super) fn of(&self, job: &Job, comm: &Communicator) -> Option<RankLayout> {
+    pub(crate) fn of(&self, job: &Job, comm: &Communicator) -> Option<RankLayout> {
         let by_others = || {
             let step = (*self.steps.get(&(comm.nranks, comm.role.clone()))?)?;
             let [one] = comm.vectors.as_slice() else { return None };
@@ -48,13 +48,13 @@ impl RankLayouts {
 
 /// Job ranks as a linear function of the ranks of a communicator.
 #[derive(Clone, Copy)]
-pub(super) struct RankLayout {
+pub(crate) struct RankLayout {
     start: i64,
     step: i64,
 }
 
 impl RankLayout {
-    pub(super) fn at(self, rank: u32) -> Option<u32> {
+    pub(crate) fn at(self, rank: u32) -> Option<u32> {
         u32::try_from(self.start + self.step * i64::from(rank)).ok()
     }
 }

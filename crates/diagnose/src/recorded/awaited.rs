@@ -2,7 +2,7 @@
 //! Since when processes wait for other processes.
 
 use super::calls;
-use super::snapshot::{Member, PlacedMember};
+use crate::input::snapshot::{Member, PlacedMember};
 use std::collections::{BTreeMap, HashMap};
 
 /// Since when other processes wait for a process, ns by their own clocks.
