@@ -36,6 +36,11 @@ impl Log {
         self.asked.map(|_| self.seen)
     }
 
+    /// Whether anything is asked.
+    pub(crate) fn is_on(&self) -> bool {
+        self.asked.is_some()
+    }
+
     /// Whether something about these ranks is asked; none are all of them.
     pub(crate) fn is_asked(&self, ranks: &[u32]) -> bool {
         let has_all = |asked: &Vec<_>| asked.is_empty() || ranks.is_empty();
@@ -88,7 +93,7 @@ impl Seen {
         let because = match answer {
             Answer::Slow(_) => Because::Found,
             Answer::NotSlow(_) => Because::Not(below(test)),
-            Answer::CannotTell(effect, _) if effect.p < 1.0 && effect.mean < test.least_cost => {
+            Answer::CannotTell(effect, _) if is_known(effect) && effect.mean < test.least_cost => {
                 Because::Not(below(test))
             }
             Answer::CannotTell(effect, needs) => {
@@ -110,11 +115,16 @@ pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", 100.0 * share)
 }
 
+/// Whether there were blocks and units enough for an effect.
+fn is_known(effect: &Effect) -> bool {
+    effect.interval[0].is_finite()
+}
+
 /// Why the one test does not decide.
 fn why_open(effect: &Effect, needs: Needs, (test, block): (&Test, &str)) -> String {
     let chance = format!("p is above {}, so that it may be chance", test.slow_p);
     match needs {
-        Needs::Blocks(more) if effect.interval[0].is_finite() => {
+        Needs::Blocks(more) if is_known(effect) => {
             format!("{chance}: {} would show it", human::count(more, &format!("more {block}")))
         }
         Needs::Blocks(more) => format!("{} needed", human::are(more, &format!("more {block}"))),
@@ -127,7 +137,7 @@ fn why_open(effect: &Effect, needs: Needs, (test, block): (&Test, &str)) -> Stri
 /// What the one test saw in blocks of this name.
 fn saw(effect: &Effect, block: &str) -> String {
     let Effect { mean, interval: [low, high], p, blocks, peers, stalls, since } = *effect;
-    if !low.is_finite() {
+    if !is_known(effect) {
         return format!("known in {}", human::count(blocks, block));
     }
     let against = match peers {

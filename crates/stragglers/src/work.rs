@@ -95,8 +95,10 @@ pub(crate) fn find(
         undecided.extend(unknown);
     }
     let explained = explain(replay, candidates, limits, log);
-    let asked = levels.iter().flat_map(|level| &level.groups);
-    note_gains(replay, asked, &explained, (limits, log));
+    if log.is_on() {
+        let asked = levels.iter().flat_map(|level| &level.groups);
+        note_gains(replay, asked, &explained, (limits, log));
+    }
     let undecided = still_costly(replay, &explained, undecided, limits);
     let mut findings: Vec<Finding> =
         explained.iter().map(|of| finding(replay, of, limits)).collect();
@@ -142,6 +144,9 @@ fn still_costly(
     undecided: Vec<(Candidate, Needs)>,
     limits: &Limits,
 ) -> Vec<String> {
+    if undecided.is_empty() {
+        return Vec::new();
+    }
     let usual = replay.graph.weights().to_vec();
     let mut repairs = Repairs { replay, weights: usual };
     let whole = repairs.mean(&[]);
