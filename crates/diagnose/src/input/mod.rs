@@ -2,7 +2,7 @@
 /*!
 The readers. The kind of a file is detected by its content.
 
-Of recordings, what they show is handed on, and [`crate::recorded`] concludes from it.
+Of recordings, what they show is handed on, and `recorded` concludes from it.
 
 | content | input |
 | --- | --- |

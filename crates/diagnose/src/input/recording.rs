@@ -7,7 +7,7 @@ operation, plus the events after it. Operations are numbered backwards from the 
 recording was stopped or sampled, or events were lost, only the counts of the record are used; calls
 are compared if none of them was lost.
 
-Ages count up to the latest recorded time of the process; [`crate::recorded`] adds the time after
+Ages count up to the latest recorded time of the process; `recorded` adds the time after
 it.
 
 Only the end of a recording is read: as much as reaches back to the oldest operation in flight and
