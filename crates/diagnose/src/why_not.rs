@@ -17,9 +17,14 @@ use ncclscope_operations::stats::to_f64;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
-/// What each rule saw, and what keeps each of these ranks from being named; no ranks are all.
+/// Finds out why the job hangs, what each rule saw, and what keeps each of these ranks from being
+/// named; no ranks are all.
 #[must_use]
-pub fn why_not(job: &Job, options: &Options, asked: &[RangeInclusive<u32>]) -> Vec<Looked> {
+pub fn why_not(
+    job: &Job,
+    options: &Options,
+    asked: &[RangeInclusive<u32>],
+) -> (Diagnosis, Vec<Looked>) {
     let (diagnosis, roots) = engine::search(job, options);
     let mut seen: Vec<Looked> = Rule::ALL
         .into_iter()
@@ -32,7 +37,7 @@ pub fn why_not(job: &Job, options: &Options, asked: &[RangeInclusive<u32>]) -> V
         let rank = job.known_rank(at).filter(is_asked);
         seen.extend(rank.map(|rank| ranks.look(process, at, rank)));
     }
-    seen
+    (diagnosis, seen)
 }
 
 /// What a rule saw in all.
@@ -93,8 +98,10 @@ struct Ranks<'a> {
     hang_ns: u64,
     /// The operation that each process is in for longest: communicator, member and age in ns.
     oldest: Vec<Option<(usize, usize, u64)>>,
-    /// For each process the members that have not come to the operation in which it waits.
-    waits: Vec<Option<Vec<u32>>>,
+    /// Where ranks wait: for each communicator, in order, the members that have not come.
+    absent: Vec<(u32, Vec<u32>)>,
+    /// The communicator in which each process waits.
+    waits: Vec<Option<u32>>,
     moving: BTreeSet<u32>,
     possible: BTreeSet<u32>,
 }
@@ -117,17 +124,13 @@ impl Ranks<'_> {
             }
         }
         let mut waits = vec![None; job.processes.len()];
-        let absent = waiting::of(job, &roots.waits);
+        roots.waits.iter().for_each(|wait| waits[wait.process as usize] = Some(wait.comm));
         let comms: BTreeSet<u32> = roots.waits.iter().map(|wait| wait.comm).collect();
-        let absent: Vec<(u32, &Vec<u32>)> =
-            comms.into_iter().zip(absent.iter().map(|one| &one.absent)).collect();
-        for wait in &roots.waits {
-            let at = absent.binary_search_by_key(&wait.comm, |(comm, _)| *comm);
-            waits[wait.process as usize] = at.ok().map(|at| absent[at].1.clone());
-        }
+        let absent = waiting::of(job, &roots.waits).into_iter().map(|one| one.absent);
+        let absent = comms.into_iter().zip(absent).collect();
         let set = |of: &[u32]| of.iter().copied().collect();
         let (moving, possible) = (set(&roots.moving), set(&roots.possible));
-        Ranks { job, diagnosis, hang_ns, oldest, waits, moving, possible }
+        Ranks { job, diagnosis, hang_ns, oldest, absent, waits, moving, possible }
     }
 
     /// What is seen of a process.
@@ -149,6 +152,13 @@ impl Ranks<'_> {
             because,
             nearness: to_f64(age) / to_f64(self.hang_ns.max(1)),
         }
+    }
+
+    /// The members that have not come to the operation in which a process waits.
+    fn absent_for(&self, process: u32) -> Option<&[u32]> {
+        let comm = self.waits[process as usize]?;
+        let at = self.absent.binary_search_by_key(&comm, |(comm, _)| *comm).ok()?;
+        Some(&self.absent[at].1)
     }
 
     /// Where a process is.
@@ -178,9 +188,9 @@ impl Ranks<'_> {
     fn why(&self, process: &Process, at: u32) -> (Outcome, String) {
         let age = self.oldest[at as usize].map(|(.., age)| age);
         let limit = words::duration(self.hang_ns);
-        match (process.status, &self.waits[at as usize]) {
+        match (process.status, self.absent_for(at)) {
             (ProcessStatus::Silent, _) => (Outcome::CannotTell, "there is no input of it".into()),
-            (_, Some(absent)) if absent.is_empty() => {
+            (_, Some([])) => {
                 (Outcome::Not, "all its members are in it: what holds it up is elsewhere".into())
             }
             (_, Some(absent)) => {

@@ -8,8 +8,9 @@ GPUs that also make everything else late.
 */
 
 use crate::finding::Finding;
-use crate::looked::{Because, Log, Seen, percent};
+use crate::looked::{Because, Log, Seen};
 use ncclscope_findings::{Doubt, FindingClass as Class};
+use ncclscope_operations::human::percent;
 
 /// What a cause and its effect have in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,21 +50,14 @@ const ROWS: [Row; 6] = [
     // The threads that report transfers are late, too.
     Row {
         causes: &[Class::ShortOfCpu],
-        effects: &[
-            Class::GpuNotConsuming,
-            Class::SlowRank,
-            Class::SlowLaunch,
-            Class::SlowLink,
-            Class::SlowNic,
-            Class::SlowNodePath,
-        ],
+        effects: &[Class::GpuNotConsuming],
         relation: Relation::Rank,
         is_dearer: false,
         then: Then::Drop,
     },
     // It is late for the next operation, and leaves its links idle.
     Row {
-        causes: &[Class::GpuNotConsuming],
+        causes: &[Class::ShortOfCpu, Class::GpuNotConsuming],
         effects: &[
             Class::SlowRank,
             Class::SlowLaunch,
@@ -123,7 +117,7 @@ pub(crate) fn apply(mut findings: Vec<Finding>, log: &mut Log) -> (Vec<Finding>,
                 left.push(effect);
                 continue;
             };
-            log.explained(&effect.root_ranks, || row.seen(&effect, &cause));
+            log.explained(|| row.seen(&effect, &cause));
             match row.then {
                 Then::Drop => {}
                 Then::Note(why) => notes.extend(note(&effect, why)),
@@ -152,6 +146,7 @@ impl Row {
         let why = format!("{cause} explains it: {what}");
         Seen {
             subject: effect.subject(),
+            ranks: effect.root_ranks.clone(),
             saw: format!("{}{costs}", effect.class.code()),
             because: match self.then {
                 Then::Doubt => Because::CannotTell(why),

@@ -8,7 +8,7 @@ for each question about it; a stage that takes a finding away notes that, too.
 
 use crate::rules::Rule;
 use ncclscope_findings::{Looked, Outcome};
-use ncclscope_operations::human;
+use ncclscope_operations::human::{self, percent};
 use ncclscope_statistics::{Answer, Effect, Limits as Test, Needs};
 use std::ops::RangeInclusive;
 
@@ -53,42 +53,48 @@ impl Log {
         ranks.iter().any(|rank| asked().any(|range| range.contains(rank)))
     }
 
-    /// Notes what a rule saw of these ranks, if that is asked.
-    pub(crate) fn saw(&mut self, rule: Rule, ranks: &[u32], make: impl FnOnce() -> Seen) {
-        self.add(rule.about().name, ranks, make);
+    /// Notes what a rule saw, if that is asked; else nothing is made.
+    pub(crate) fn saw(&mut self, rule: Rule, make: impl FnOnce() -> Seen) {
+        self.add(rule.about().name, make);
     }
 
     /// Notes that another finding explains something.
-    pub(crate) fn explained(&mut self, ranks: &[u32], make: impl FnOnce() -> Seen) {
-        self.add("explains", ranks, make);
+    pub(crate) fn explained(&mut self, make: impl FnOnce() -> Seen) {
+        self.add("explains", make);
     }
 
-    fn add(&mut self, rule: &'static str, ranks: &[u32], make: impl FnOnce() -> Seen) {
-        if !self.is_asked(ranks) {
+    fn add(&mut self, rule: &'static str, make: impl FnOnce() -> Seen) {
+        let Some(Seen { subject, ranks, saw, because, nearness }) =
+            self.is_on().then(make).filter(|seen| self.is_asked(&seen.ranks))
+        else {
             return;
-        }
-        let Seen { subject, saw, because, nearness } = make();
+        };
         let (outcome, because) = match because {
             Because::Found => (Outcome::Found, String::new()),
             Because::CannotTell(why) => (Outcome::CannotTell, why),
             Because::Not(why) => (Outcome::Not, why),
         };
-        let ranks = ranks.to_vec();
         self.seen.push(Looked { rule, subject, ranks, saw, outcome, because, nearness });
     }
 }
 
-/// What a rule saw, without the rule and the ranks.
+/// What a rule saw, without the rule.
 pub(crate) struct Seen {
     pub(crate) subject: String,
+    /// The ranks of that; empty if it is about all.
+    pub(crate) ranks: Vec<u32>,
     pub(crate) saw: String,
     pub(crate) because: Because,
     pub(crate) nearness: f64,
 }
 
 impl Seen {
-    /// What the one test saw in blocks of this name, and why it decided so.
-    pub(crate) fn of(subject: String, (answer, block): (&Answer, &str), test: &Test) -> Seen {
+    /// What the one test saw of these ranks in blocks of this name, and why it decided so.
+    pub(crate) fn of(
+        (subject, ranks): (String, Vec<u32>),
+        (answer, block): (&Answer, &str),
+        test: &Test,
+    ) -> Seen {
         let effect = answer.effect();
         let because = match answer {
             Answer::Slow(_) => Because::Found,
@@ -101,18 +107,13 @@ impl Seen {
             }
         };
         let nearness = (effect.mean / test.least_cost).max(0.0);
-        Seen { subject, saw: saw(effect, block), because, nearness }
+        Seen { subject, ranks, saw: saw(effect, block), because, nearness }
     }
 }
 
 /// That something costs less than what matters.
 pub(crate) fn below(test: &Test) -> String {
     format!("costs less than {} of a step", percent(test.least_cost))
-}
-
-/// A share in percent.
-pub(crate) fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 /// Whether there were blocks and units enough for an effect.

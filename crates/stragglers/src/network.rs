@@ -19,14 +19,14 @@ NCCL's events of profiler API v4 to v7 do not name the interface of a channel.
 */
 
 use crate::finding::{Finding, link_name};
-use crate::looked::{Because, Log, Seen, below, percent};
+use crate::looked::{Because, Log, Seen, below};
 use crate::model::{Job, LinkTraffic};
 use crate::pace::Paces;
 use crate::rules::Rule;
 use crate::slow_links::{SlowEdge, Unit, link_finding, nic_finding, paced_finding};
 use ncclscope_findings::Doubt;
 use ncclscope_limits::{links, slow};
-use ncclscope_operations::human;
+use ncclscope_operations::human::{self, percent};
 use ncclscope_operations::stats::{count, median, to_f64, to_u64};
 use ncclscope_statistics::Limits;
 use ncclscope_statistics::{Against, Answer, Blocks, DEVIATION, compare_units};
@@ -108,9 +108,9 @@ fn note_link(
     make: impl FnOnce() -> (String, Because, f64),
 ) {
     let [src, dst] = [src, dst].map(|worker| job.workers[worker].rank);
-    log.saw(Rule::SlowLink, &[src, dst], || {
+    log.saw(Rule::SlowLink, || {
         let (saw, because, nearness) = make();
-        Seen { subject: link_name(src, dst), saw, because, nearness }
+        Seen { subject: link_name(src, dst), ranks: vec![src, dst], saw, because, nearness }
     });
 }
 
@@ -373,7 +373,7 @@ impl Explained<'_> {
                 finding.doubts = vec![Doubt::FewPeers];
                 finding.most_lost_share = None;
             }
-            log.saw(Rule::SlowLink, &finding.root_ranks, || seen(&finding, limits));
+            log.saw(Rule::SlowLink, || seen(&finding, limits));
             is_costly.then_some(finding)
         };
         let found = self.found.iter().filter_map(&mut finding).collect();
@@ -389,6 +389,7 @@ fn seen(finding: &Finding, limits: &Limits) -> Seen {
     let factor = finding.factor.unwrap_or(1.0);
     Seen {
         subject: finding.subject(),
+        ranks: finding.root_ranks.clone(),
         saw: format!(
             "{factor:.2} times the usual time per byte, at most {} of the run",
             percent(cost)

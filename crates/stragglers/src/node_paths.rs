@@ -111,14 +111,15 @@ impl<'a> NodePaths<'a> {
     fn note(&self, limits: &Limits, log: &mut Log) {
         let answers: BTreeMap<&&str, &Answer> = self.excess.keys().zip(&self.answers).collect();
         for comm in &self.comms {
-            log.saw(Rule::SlowNodePath, &self.transfers.ranks(comm), || {
+            log.saw(Rule::SlowNodePath, || {
                 let subject = format!("communicator {comm}");
+                let ranks = self.transfers.ranks(comm);
                 if let Some(answer) = answers.get(comm) {
-                    return Seen::of(subject, (answer, "step"), limits);
+                    return Seen::of((subject, ranks), (answer, "step"), limits);
                 }
                 let why = format!("fewer than {} communicators are like it", slow::COMMUNICATORS);
                 let saw = "it has no network traffic".into();
-                Seen { subject, saw, because: Because::CannotTell(why), nearness: 0.0 }
+                Seen { subject, ranks, saw, because: Because::CannotTell(why), nearness: 0.0 }
             });
         }
     }

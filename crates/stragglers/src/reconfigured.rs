@@ -39,7 +39,8 @@ pub(crate) fn find(job: &Job, clocks: &Clocks, log: &mut Log) -> Option<Finding>
         }
     }
     let is_enough = seen as u64 >= slow::SAMPLES;
-    log.saw(Rule::ChangedAlgorithm, &[], || Seen {
+    log.saw(Rule::ChangedAlgorithm, || Seen {
+        ranks: Vec::new(),
         subject: human::count(by_class.len(), "kind") + " of collectives",
         saw: format!("{} run otherwise in the last third", human::count(seen, "collective")),
         because: match is_enough {

@@ -15,13 +15,13 @@ rank is the effect.
 */
 
 use crate::finding::Finding;
-use crate::looked::{Because, Log, Seen, percent};
+use crate::looked::{Because, Log, Seen};
 use crate::model::{CpuShortage, Job};
 use crate::onset::Onset;
 use crate::rules::Rule;
 use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
 use ncclscope_limits::slow;
-use ncclscope_operations::human;
+use ncclscope_operations::human::{self, percent};
 use ncclscope_statistics::median_of_others;
 
 /// How a process shows that it is short of processor time.
@@ -36,6 +36,8 @@ enum Sign {
 }
 
 impl Sign {
+    const ALL: [Sign; 3] = [Sign::Late, Sign::Delayed, Sign::Throttled];
+
     fn name(self) -> &'static str {
         match self {
             Sign::Late => "its timers were late",
@@ -58,7 +60,7 @@ pub(crate) struct Starved<'a> {
 pub(crate) fn starved<'a>(shortages: &'a [CpuShortage]) -> Vec<Starved<'a>> {
     // A machine that is busy everywhere delays all processes alike, but a quota is that of one
     // process.
-    let signs = [Sign::Late, Sign::Delayed, Sign::Throttled].map(|sign| compare(shortages, sign));
+    let signs = Sign::ALL.map(|sign| compare(shortages, sign));
     let mut found: Vec<Starved<'_>> = Vec::new();
     for one in signs.into_iter().flatten().filter(|one| one.is_above()) {
         if found.iter().all(|known| known.of.worker != one.of.worker) {
@@ -102,7 +104,9 @@ impl Starved<'_> {
 }
 
 pub(crate) fn find(job: &Job, log: &mut Log) -> Vec<Finding> {
-    note(job, log);
+    if log.is_on() {
+        note(job, log);
+    }
     let mut starved = starved(&job.shortages);
     starved.sort_by(|a, b| b.share.total_cmp(&a.share));
     starved.iter().map(|one| finding(job, one)).collect()
@@ -110,16 +114,16 @@ pub(crate) fn find(job: &Job, log: &mut Log) -> Vec<Finding> {
 
 /// Notes what each process lacked, by the sign that shows most.
 fn note(job: &Job, log: &mut Log) {
-    let signs = [Sign::Late, Sign::Delayed, Sign::Throttled];
-    let all = signs.map(|sign| compare(&job.shortages, sign));
+    let all = Sign::ALL.map(|sign| compare(&job.shortages, sign));
     for at in 0..job.shortages.len() {
         let of_signs = all.iter().map(|of| &of[at]);
         let Some(most) = of_signs.max_by(|a, b| a.nearness().total_cmp(&b.nearness())) else {
             continue;
         };
         let rank = job.workers[most.of.worker].rank;
-        log.saw(Rule::ShortOfCpu, &[rank], || Seen {
+        log.saw(Rule::ShortOfCpu, || Seen {
             subject: format!("rank {rank}"),
+            ranks: vec![rank],
             saw: format!(
                 "{} for {} of the time, the others {}",
                 most.sign.name(),

@@ -31,10 +31,13 @@ pub(crate) fn find(transfers: &Transfers<'_>, limits: &Limits, log: &mut Log) ->
     let answers = compare(transfers, &comms, limits);
     // The whole job comes first.
     let (all, each) = answers.split_first()?;
-    log.saw(Rule::SlowedTransfers, &[], || Seen::of("all transfers".into(), (all, "step"), limits));
+    log.saw(Rule::SlowedTransfers, || {
+        Seen::of(("all transfers".into(), Vec::new()), (all, "step"), limits)
+    });
     for (comm, answer) in comms.keys().zip(each) {
-        log.saw(Rule::SlowedTransfers, &transfers.ranks(comm), || {
-            Seen::of(format!("transfers of {comm}"), (answer, "step"), limits)
+        log.saw(Rule::SlowedTransfers, || {
+            let subject = format!("transfers of {comm}");
+            Seen::of((subject, transfers.ranks(comm)), (answer, "step"), limits)
         });
     }
     let slow = comms.keys().zip(each).filter(|(_, answer)| answer.is_slow());

@@ -21,7 +21,7 @@ use ncclscope_operations::human;
 use ncclscope_operations::stats::to_f64;
 use ncclscope_statistics::Limits;
 use ncclscope_statistics::{Against, Blocks, compare_units, median_of_others};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Finds GPUs that held up a job of `span` ns by more than others, in the one test
 /// ([`ncclscope_statistics`]). A single pause of a process on a busy machine is no such thing.
@@ -45,17 +45,16 @@ pub(crate) fn find(job: &Job, span: f64, limits: &Limits, log: &mut Log) -> Vec<
         blocks.push(excess);
     }
     let answers = compare_units(&blocks, Against::Usual, limits);
-    let known: BTreeSet<usize> = groups.iter().flatten().map(|stall| stall.worker).collect();
     for (answer, (at, worker)) in answers.iter().zip(job.workers.iter().enumerate()) {
-        log.saw(Rule::SlowGpu, &[worker.rank], || {
-            let subject = SlowPart::from(worker).name();
-            if known.contains(&at) {
-                return Seen::of(subject, (answer, "block"), limits);
+        log.saw(Rule::SlowGpu, || {
+            let (subject, ranks) = (SlowPart::from(worker).name(), vec![worker.rank]);
+            if groups.iter().flatten().any(|stall| stall.worker == at) {
+                return Seen::of((subject, ranks), (answer, "block"), limits);
             }
             let saw = "its part in collectives is not known".into();
             let why = "no other GPU to compare with: its events show the network on one side, or \
                        too few transfers";
-            Seen { subject, saw, because: Because::CannotTell(why.into()), nearness: 0.0 }
+            Seen { subject, ranks, saw, because: Because::CannotTell(why.into()), nearness: 0.0 }
         });
     }
     let slow = answers.into_iter().enumerate().filter(|(_, answer)| answer.is_slow());

@@ -12,7 +12,7 @@ judged again.
 
 use crate::coverage::Known;
 use crate::finding::{Finding, excess_figures};
-use crate::looked::{Because, Log, Seen, below, lacks, percent};
+use crate::looked::{Because, Log, Seen, below, lacks};
 use crate::model::{Job, Worker};
 use crate::onset::Onset;
 use crate::replay::Replay;
@@ -21,8 +21,8 @@ use crate::steps::Step;
 use ncclscope_delays::{Unit, Work};
 use ncclscope_findings::{Doubt, Evidence, FindingClass, SlowPart};
 use ncclscope_limits::{clocks, slow, test};
-use ncclscope_operations::human;
 use ncclscope_operations::human::duration;
+use ncclscope_operations::human::{self, percent};
 use ncclscope_operations::stats::{lower_median, median, to_f64};
 use ncclscope_statistics::Limits;
 use ncclscope_statistics::{Against, Answer, Blocks, Effect, Limits as Test, Needs, compare_units};
@@ -123,8 +123,9 @@ fn note_gains<'g>(
             continue;
         }
         let gain = (whole - replay.mean(&group.repaired(replay, usual))) / whole;
-        log.saw(Rule::SlowRank, &ranks, || Seen {
+        log.saw(Rule::SlowRank, || Seen {
             subject: group.root.name(),
+            ranks,
             saw: format!("a step would be {} shorter without its excess", percent(gain.max(0.0))),
             because: match is_found {
                 true => Because::Found,
@@ -291,9 +292,11 @@ impl Compared<'_> {
 
     /// Notes what the test says about a group: among its peers, and since when.
     fn note(&self, group: &Group, answers: [&Answer; 2], (test, log): (&Test, &mut Log)) {
-        let ranks = group.ranks(self.job);
         for answer in answers {
-            log.saw(Rule::SlowRank, &ranks, || Seen::of(group.root.name(), (answer, "step"), test));
+            log.saw(Rule::SlowRank, || {
+                let what = (group.root.name(), group.ranks(self.job));
+                Seen::of(what, (answer, "step"), test)
+            });
         }
     }
 
@@ -412,8 +415,9 @@ fn without_members(candidates: Vec<Candidate>, (job, log): (&Job, &mut Log)) -> 
     for (one, is_explained) in candidates.iter().zip(&mut explained) {
         let Some(by) = candidates.iter().find(|group| is_inside(one, group)) else { continue };
         *is_explained = true;
-        log.saw(Rule::SlowRank, &one.group.ranks(job), || Seen {
+        log.saw(Rule::SlowRank, || Seen {
             subject: one.group.root.name(),
+            ranks: one.group.ranks(job),
             saw: format!("it is no slower than {} times the usual of its group", slow::MEMBER),
             because: Because::Not(format!("{} explains it", by.group.root.name())),
             nearness: one.effect.mean / (slow::MEMBER * by.effect.mean),

@@ -82,8 +82,13 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode, Failure> {
         flight_recorder(&job, directory, &args.inputs)?;
     }
     let options = options(args);
-    let mut found = diagnose::diagnose(&job, &options);
-    let seen = args.why_not.then(|| diagnose::why_not(&job, &options, &args.filter.rank));
+    let (mut found, seen) = match args.why_not {
+        true => {
+            let (found, seen) = diagnose::why_not(&job, &options, &args.filter.rank);
+            (found, Some(seen))
+        }
+        false => (diagnose::diagnose(&job, &options), None),
+    };
     found.notes.extend(unrecorded.into_iter().flatten());
     if let Some(ras) = ras {
         ras.add_to(&mut found, &job);

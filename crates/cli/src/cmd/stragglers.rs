@@ -20,7 +20,7 @@ use ncclscope_console::failure::{BAD_INPUT, FINDINGS, Failure, tell, warn};
 use ncclscope_findings::{Finding, Help, SlowPart};
 use ncclscope_inspector::Found;
 use ncclscope_operations::Filter;
-use ncclscope_operations::human::{are, count, if_one};
+use ncclscope_operations::human::{are, count, if_one, percent};
 use ncclscope_operations::stats::to_f64;
 use ncclscope_stragglers::causes::Cause;
 use ncclscope_stragglers::input::{Error, inspector, kineto, nsys, table};
@@ -435,10 +435,6 @@ fn causes(text: &mut String, report: &SlowReport) {
         let lost = percent(lost);
         *text += &format!("  {lost} of each step is lost to variation, without a single cause\n");
     }
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", 100.0 * share)
 }
 
 /// The ranks that pass a wait on.
