@@ -108,7 +108,11 @@ struct Question<'l> {
 }
 
 enum Comparison {
-    Peers(Stalls),
+    Peers {
+        stalls: Stalls,
+        /// Standard deviation of a usual unit's values without its stalls.
+        tame_deviation: f64,
+    },
     Past {
         /// The best split of each unit.
         splits: Vec<Option<Split>>,
@@ -131,6 +135,9 @@ impl Question<'_> {
         let moments: Vec<_> = series.units().map(moments).filter(|it| it.0 > 0).collect();
         let mut deviations: Vec<f64> = moments.iter().map(|it| it.2).collect();
         let deviation = median(&mut deviations).unwrap_or(0.0);
+        let tame = series.units().map(|values| self::moments(&winsorised(values).0));
+        let mut tame: Vec<f64> = tame.filter(|it| it.0 > 0).map(|it| it.2).collect();
+        let tame_deviation = median(&mut tame).unwrap_or(0.0);
         let units = moments.len();
         // One unit among so many does not move a median deviation.
         let is_many = units >= test::MANY_UNITS;
@@ -143,7 +150,8 @@ impl Question<'_> {
             test::SPREAD.max((own * own - error * error).max(0.0).sqrt())
         };
         let estimates = if is_many { 2.0 } else { 1.0 };
-        let of = Comparison::Peers(Stalls::of(&series, alike));
+        let stalls = Stalls::of(&series, alike);
+        let of = Comparison::Peers { stalls, tame_deviation };
         Question { limits, series, units, is_many, estimates, alike, deviation, spread, of }
     }
 
@@ -168,7 +176,9 @@ impl Question<'_> {
 
     fn answer(&self, unit: usize) -> Answer {
         match &self.of {
-            Comparison::Peers(stalls) => self.against_peers(unit, stalls),
+            Comparison::Peers { stalls, tame_deviation } => {
+                self.against_peers(unit, stalls, *tame_deviation)
+            }
             Comparison::Past { splits, least } => match splits.get(unit) {
                 Some(Some(split)) => self.against_past(self.series.unit(unit), split),
                 _ => {
@@ -179,7 +189,9 @@ impl Question<'_> {
         }
     }
 
-    fn against_peers(&self, unit: usize, stalls: &Stalls) -> Answer {
+    /// The values without stalls are tested, and the stalls: a long one raises the deviation as
+    /// much as the mean, and would hide what all other blocks show.
+    fn against_peers(&self, unit: usize, stalls: &Stalls, tame_deviation: f64) -> Answer {
         let values = self.series.unit(unit);
         let (blocks, mean, deviation) = moments(values);
         if self.units < 2 {
@@ -196,14 +208,15 @@ impl Question<'_> {
             freedom: (effective - 1.0) * self.estimates,
             spread: self.spread,
         };
+        let (_, mean, deviation) = moments(&winsorised(values).0);
+        let tame = Body { mean, deviation: deviation.max(tame_deviation), ..body };
         let tests = count(self.units);
         let evidence = Evidence {
             body,
-            tested: body,
+            tested: tame,
             blocks,
             tests,
             stalls: stalls.number(unit),
-            // Two tests are made.
             stalls_p: Some(stalls.p(unit, tests)),
             stalls_cost: stalls.cost(values),
             peers: self.units - 1,
@@ -239,9 +252,10 @@ impl Question<'_> {
     }
 
     fn decide(&self, evidence: &Evidence) -> Answer {
+        let body = evidence.decisive();
         let effect = Effect {
-            mean: evidence.body.mean,
-            interval: evidence.body.interval(),
+            mean: body.mean,
+            interval: body.interval(),
             p: evidence.p(),
             blocks: evidence.blocks,
             peers: evidence.peers,
@@ -258,7 +272,7 @@ impl Question<'_> {
     /// Whether the unit is slow; `None` if neither is shown.
     fn is_slow(&self, evidence: &Evidence) -> Option<bool> {
         let (p, body, limits) = (evidence.p(), &evidence.body, self.limits);
-        if p <= limits.slow_p && body.mean > limits.least_cost {
+        if p <= limits.slow_p && evidence.decisive().mean > limits.least_cost {
             return Some(true);
         }
         let is_less = p > test::HEALTHY_P
@@ -292,7 +306,7 @@ const MOST_DOUBLED: u32 = 6;
 #[derive(Clone, Copy)]
 struct Evidence {
     body: Body,
-    /// The same without stalls if these are no evidence.
+    /// The same without stalls.
     tested: Body,
     blocks: usize,
     /// Number of tests in the question, by which a p value is multiplied.
@@ -312,8 +326,15 @@ impl Evidence {
         Evidence { body, tested, ..self }
     }
 
+    /// What decides: all values, or those without stalls if against peers these show more.
+    fn decisive(&self) -> &Body {
+        let is_tame = self.stalls_p.is_some_and(|p| self.tested.p() < p);
+        if is_tame { &self.tested } else { &self.body }
+    }
+
     fn p(&self) -> f64 {
         let p = match self.stalls_p {
+            // Two tests are made.
             Some(stalls) => 2.0 * self.tested.p().min(stalls),
             // A long stall is no change: it must show with and without stalls.
             None => self.tested.p().max(self.body.p()),

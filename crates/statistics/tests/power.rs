@@ -118,6 +118,26 @@ fn with(units: usize, number: usize, from: usize, values: &[f64]) -> Blocks {
     made
 }
 
+/// A checkpoint takes as long as 50 steps, and all but one unit wait for one of them for as long.
+#[test]
+fn a_long_stall_hides_no_slow_unit() {
+    let series = |slow: f64| {
+        let mut dice = Dice(7);
+        let mut made = Blocks::new(8);
+        for block in 0..40 {
+            let mut row: Vec<f64> = (0..8).map(|_| 0.02 * dice.normal()).collect();
+            row[3] += slow;
+            row[0] += if block == 20 { 50.0 } else { 0.0 };
+            row[3] -= if block == 20 { 4.0 } else { 0.0 };
+            made.push(row);
+        }
+        compare_units(&made, Against::Peers, &Limits::default())
+    };
+    let slow: Vec<bool> = series(0.3).iter().map(Answer::is_slow).collect();
+    assert_eq!(slow, [false, false, false, true, false, false, false, false]);
+    assert!(!series(0.0).iter().any(Answer::is_slow));
+}
+
 /// The design's first false start permuted labels within blocks, and found this in 24 %.
 #[test]
 fn few_blocks_show_a_large_effect() {
