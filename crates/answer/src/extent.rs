@@ -53,12 +53,21 @@ pub(crate) fn cost(state: State, found: Found<'_>) -> Option<Cost> {
     match state {
         State::Hung => Cost::of(1.0, gpus),
         State::Slow => {
-            let cost = found.slow.findings.first()?.help.cost?;
+            let cost = of_all(found)?;
             Cost::of(cost.step_share, gpus)
                 .map(|of| Cost { gpu_hours_per_day: of.gpu_hours_per_day, ..cost })
         }
         State::Crashed | State::Fine | State::Unknown => None,
     }
+}
+
+/// What all findings of a slow job cost together: the costs from replays add up; one without a
+/// replay counts only if it is higher than they are.
+fn of_all(found: Found<'_>) -> Option<Cost> {
+    let costs = || found.slow.findings.iter().filter_map(|finding| finding.help.cost);
+    let replayed = costs().filter(|cost| cost.interval.is_some()).reduce(Cost::and);
+    let other = costs().filter(|cost| cost.interval.is_none());
+    replayed.into_iter().chain(other).max_by(|a, b| a.step_share.total_cmp(&b.step_share))
 }
 
 /// The GPU-hours of a crashed job; `None` if not all of its ranks tell their times.

@@ -112,6 +112,7 @@ impl Graph {
     pub fn of(operations: Vec<Operation>, ranks: usize, steps: usize, restarts: bool) -> Graph {
         let mut graph = Graph { operations, ranks, steps, restarts, ..Graph::default() };
         let events = graph.events();
+        graph.reserve(events.len());
         let mut building = Building::new(&graph);
         let mut step = None;
         for event in events {
@@ -185,7 +186,8 @@ impl Graph {
 
     /// All arrivals and ends in the order of time, ends before arrivals of the same time.
     fn events(&self) -> Vec<Event> {
-        let mut events = Vec::new();
+        let parts = self.operations.iter().map(|operation| operation.parts.len());
+        let mut events = Vec::with_capacity(2 * parts.sum::<usize>());
         for (operation, op) in self.operations.iter().zip(0..) {
             for (of_rank, part) in operation.parts.iter().zip(0..) {
                 let end = (of_rank.end - RESOLUTION).max(of_rank.arrival + 1.0);
@@ -216,6 +218,15 @@ impl Graph {
     /// When a moment was, ns; 0 for none.
     pub(crate) fn time(&self, node: u32) -> f64 {
         self.times.get(node as usize).copied().unwrap_or(0.0)
+    }
+
+    /// Makes room for so many arrivals and ends, and for the moments at which all have arrived.
+    fn reserve(&mut self, events: usize) {
+        let ready = |op: &Operation| op.parts.len().max(1) - 1 + op.partners.len();
+        let moments = events + self.operations.iter().map(ready).sum::<usize>();
+        self.weights.reserve_exact(moments);
+        self.nodes.reserve_exact(moments);
+        self.times.reserve_exact(moments);
     }
 
     fn push(&mut self, node: Node, time: f64) -> u32 {

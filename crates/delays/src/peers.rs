@@ -22,7 +22,7 @@ pub enum Unit<'a> {
     Ranks(&'a BTreeSet<u32>),
     /// The transfers from this step on, at what they were before.
     Since(u32),
-    /// The transfers of a link.
+    /// The transfers of a link of which no other communicator has the same.
     Link(&'a Quicker),
 }
 
@@ -80,7 +80,7 @@ impl Peers {
         let (has_work, has_transfers) = match unit {
             Unit::Work(ranks) => (self.replace_work(graph, ranks, &mut weights), false),
             Unit::Since(step) => (false, replace_since(graph, step, &mut weights)),
-            Unit::Link(link) => (false, quicken(graph, link, &mut weights)),
+            Unit::Link(link) => (false, self.quicken(graph, link, &mut weights)),
             Unit::Ranks(ranks) => (
                 self.replace_work(graph, ranks, &mut weights),
                 self.replace_transfers(graph, ranks, &mut weights),
@@ -145,6 +145,23 @@ impl Peers {
         }
         has_peers
     }
+
+    /// Operations that use a link and have no peers take as long as if it alone kept them: an upper
+    /// limit of what it costs. False if there are none.
+    fn quicken(&self, graph: &Graph, link: &Quicker, weights: &mut [f64]) -> bool {
+        let has_end = |op: u32| graph.has_member(op, &link.ranks);
+        let uses = |op: u32| {
+            let operation = &graph.operations[op as usize];
+            operation.step >= link.since && link.comms.contains(&operation.comm)
+        };
+        let mut has_any = false;
+        let alone = self.operations.iter().filter(|group| group.iter().all(|(op, _)| has_end(*op)));
+        for (_, ends) in alone.flatten().filter(|(op, _)| uses(*op)) {
+            has_any |= !ends.is_empty();
+            ends.iter().for_each(|&at| weights[at as usize] /= link.factor.max(1.0));
+        }
+        has_any
+    }
 }
 
 /// Ranks without peers outside work for as long as those of other programs, in the mean of all
@@ -192,22 +209,6 @@ fn replace_since(graph: &Graph, step: u32, weights: &mut [f64]) -> bool {
         }
     }
     !usual.is_empty()
-}
-
-/// Operations that use a link take as long as if it alone kept them: an upper limit of what it
-/// costs. False if there are none.
-fn quicken(graph: &Graph, link: &Quicker, weights: &mut [f64]) -> bool {
-    let uses = |node: &Node| {
-        let operation = &graph.operations[node.op as usize];
-        node.kind == Kind::End
-            && operation.step >= link.since
-            && link.comms.contains(&operation.comm)
-            && graph.has_member(node.op, &link.ranks)
-    };
-    let mut used = graph.nodes.iter().zip(weights).filter(|(node, _)| uses(node)).peekable();
-    let has_any = used.peek().is_some();
-    used.for_each(|(_, weight)| *weight /= link.factor.max(1.0));
-    has_any
 }
 
 /// The median weight of some moments.

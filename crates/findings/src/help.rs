@@ -98,6 +98,21 @@ impl Cost {
         Cost { interval: self.interval.map(low), ..self.at_most() }
     }
 
+    /// What two repairs save together, of which the second one's cost is what it saves after the
+    /// first.
+    #[must_use]
+    pub fn and(self, other: Cost) -> Cost {
+        let add = |a: f64, b: f64| (a + b).min(1.0);
+        let [one, two] = [self.interval, other.interval];
+        let interval = one.zip(two).map(|(one, two)| [add(one[0], two[0]), add(one[1], two[1])]);
+        Cost {
+            step_share: add(self.step_share, other.step_share),
+            gpu_hours_per_day: self.gpu_hours_per_day + other.gpu_hours_per_day,
+            is_most: self.is_most || other.is_most,
+            interval,
+        }
+    }
+
     /// The same cost, marked as an upper bound.
     #[must_use]
     pub fn at_most(self) -> Cost {

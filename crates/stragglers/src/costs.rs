@@ -8,7 +8,7 @@ use crate::finding::Finding;
 use crate::onset::Onset;
 use crate::replay::Replay;
 use ncclscope_delays::{Quicker, Replaced, Unit};
-use ncclscope_findings::{Cost, FindingClass};
+use ncclscope_findings::{Cost, Doubt, FindingClass};
 use ncclscope_limits::slow;
 use ncclscope_operations::stats::{count, to_f64};
 use ncclscope_statistics::mean_and_error;
@@ -25,8 +25,10 @@ pub(crate) struct Repaired {
     pub(crate) owner: Vec<Option<usize>>,
 }
 
-/// Repairs one finding after another, the dearest first, and sets the costs of those that can be
-/// replayed: what the repair gains after those before it, so that costs add up.
+/// Repairs one finding after another, that whose repair alone gains most first, and sets the costs
+/// of those that can be replayed: what the repair gains after those before it, so that costs add
+/// up. (Of two ranks that are equally slow the first repair gains nothing, and the second one all.)
+/// Sorts the findings by their costs.
 ///
 /// In an input that lists the work, a rank that neither works nor takes part in an operation may
 /// wait for something that was not recorded, and which the repair may also shorten (in a table of a
@@ -37,7 +39,7 @@ pub(crate) struct Repaired {
 /// replayed as if the link alone kept them, an upper limit. The time on the wire is the second
 /// estimate. In six recordings of limited interfaces in the cluster in a box the limit is 1 to 6 %
 /// above what the interface costs.
-pub(crate) fn repair(replay: &Replay<'_>, findings: &mut [Finding]) -> Repaired {
+pub(crate) fn repair(replay: &Replay<'_>, findings: &mut Vec<Finding>) -> Repaired {
     let mut weights = replay.graph.weights().to_vec();
     let usual = replay.durations(&weights);
     let mut gains: Vec<(usize, f64)> = Vec::new();
@@ -70,7 +72,26 @@ pub(crate) fn repair(replay: &Replay<'_>, findings: &mut [Finding]) -> Repaired 
             weights[moment] = weight;
         }
     }
+    let places = dearest_first(findings);
+    owner.iter_mut().flatten().for_each(|owner| *owner = places[*owner]);
     Repaired { weights, owner }
+}
+
+/// Sorts findings by cost; those without a known cost keep their order, and those that a slow link
+/// may explain come last. Returns the new place of each.
+pub(crate) fn dearest_first(findings: &mut Vec<Finding>) -> Vec<usize> {
+    let cost = |finding: &Finding| finding.help.cost.map_or(0.0, |cost| cost.step_share);
+    let is_doubted = |finding: &Finding| {
+        finding.doubts.iter().any(|doubt| matches!(doubt, Doubt::SlowLinkThere(_)))
+    };
+    let mut all: Vec<(usize, Finding)> = std::mem::take(findings).into_iter().enumerate().collect();
+    all.sort_by(|(_, a), (_, b)| {
+        is_doubted(a).cmp(&is_doubted(b)).then(cost(b).total_cmp(&cost(a)))
+    });
+    let mut places = vec![0; all.len()];
+    all.iter().enumerate().for_each(|(place, (at, _))| places[*at] = place);
+    findings.extend(all.into_iter().map(|(_, finding)| finding));
+    places
 }
 
 /// By how much the steps of the second durations are shorter than those of the first, as a share of
@@ -94,15 +115,20 @@ fn replaced(replay: &Replay<'_>, finding: &Finding, weights: &[f64]) -> Option<R
         (true, Some(Onset::Job(onset))) => Unit::Since(replay.step_at(onset)),
         _ => return None,
     };
-    let replaced = replay.peers.weights(&replay.graph, unit, weights);
+    let mut replaced = replay.peers.weights(&replay.graph, unit, weights);
     let is_known = match is_late(finding.class) {
         true => replaced.has_work,
         false => replaced.has_transfers,
     };
-    is_known.then_some(replaced).or_else(|| without_link(replay, finding, ranks, weights))
+    if !is_known {
+        replaced.weights = weights.to_vec();
+    }
+    let link = without_link(replay, finding, ranks, &replaced.weights);
+    link.or_else(|| is_known.then_some(replaced))
 }
 
-/// These weights, but with the operations that use a slow link or card as quick as if it was usual.
+/// These weights, but with the operations on a slow link or card that have no peers as quick as if
+/// it was usual; `None` if there are none.
 fn without_link(
     replay: &Replay<'_>,
     finding: &Finding,

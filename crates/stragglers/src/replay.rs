@@ -2,7 +2,7 @@
 //! The job as moments that can be replayed ([`ncclscope_delays`]).
 
 use crate::clock::Clocks;
-use crate::model::{Collective, CollectiveClass, EndSync, Job, P2pBatch, Part};
+use crate::model::{Collective, CollectiveClass, EndSync, Job, P2pBatch, P2pClass, Part};
 use crate::steps::{Step, Steps};
 use crate::waits::spread;
 use ncclscope_delays as delays;
@@ -39,9 +39,14 @@ impl<'a> Replay<'a> {
             return None;
         }
         let mut numbers = Numbers::default();
+        let collectives: Vec<Operation> =
+            job.classes.iter().map(|class| numbers.of_collective(job, class)).collect();
+        let batches: Vec<Operation> =
+            job.p2p_classes.iter().map(|class| numbers.of_batch(job, class)).collect();
+        let unknown = numbers.of(String::new(), [("", None); 2], "");
         let first = first(job, steps);
-        let operations = Operations { job, clocks, steps, first };
-        let operations = operations.all(&mut numbers);
+        let kinds = Kinds { collectives, batches, unknown };
+        let operations = Operations { job, clocks, steps, first, kinds }.all();
         let graph = Graph::of(operations, job.workers.len(), steps.list.len(), job.steps_restart);
         let peers = Peers::of(&graph);
         let work = match job.own.is_empty() {
@@ -80,24 +85,35 @@ struct Operations<'a, 'b> {
     steps: &'b Steps,
     /// The first step that is replayed; operations of earlier ones have no parts.
     first: usize,
+    kinds: Kinds,
 }
 
-impl<'a> Operations<'a, '_> {
+/// Operations without members.
+struct Kinds {
+    /// Like the collectives of each class.
+    collectives: Vec<Operation>,
+    /// Like the sends and receives of each class.
+    batches: Vec<Operation>,
+    /// Like those of no class.
+    unknown: Operation,
+}
+
+impl Operations<'_, '_> {
     /// The operations on the job's clock.
-    fn all(&self, numbers: &mut Numbers<'a>) -> Vec<Operation> {
+    fn all(&self) -> Vec<Operation> {
         let mut all = Vec::with_capacity(self.job.collectives.len() + self.job.batches.len());
         let mut ends = self.ends().into_iter();
         for (collective, &step) in self.job.collectives.iter().zip(&self.steps.of_collective) {
             let ends: Vec<f64> = ends.by_ref().take(collective.parts.len()).collect();
             if step >= self.first {
-                self.add_collective((collective, &ends), step, numbers, &mut all);
+                self.add_collective((collective, &ends), step, &mut all);
             }
         }
         let first = all.len();
         for (batch, &step) in self.job.batches.iter().zip(&self.steps.of_batch) {
             let end = ends.next().unwrap_or(batch.part.end);
             let part = self.part(&Part { end, ..batch.part }, step);
-            all.push(self.of_batch(batch, (step, part), numbers, first));
+            all.push(self.of_batch(batch, (step, part), first));
         }
         all
     }
@@ -142,11 +158,10 @@ impl<'a> Operations<'a, '_> {
         &self,
         (collective, ends): (&Collective, &[f64]),
         step: usize,
-        numbers: &mut Numbers<'a>,
         all: &mut Vec<Operation>,
     ) {
         let class = &self.job.classes[collective.class];
-        let like = numbers.of_collective(self.job, class);
+        let like = &self.kinds.collectives[collective.class];
         let mut groups: BTreeMap<usize, Vec<delays::Part>> = BTreeMap::new();
         for (part, &end) in collective.parts.iter().zip(ends) {
             let group = groups.entry(self.clocks.group(part.worker)).or_default();
@@ -168,12 +183,11 @@ impl<'a> Operations<'a, '_> {
 
     fn of_batch(
         &self,
-        batch: &'a P2pBatch,
+        batch: &P2pBatch,
         (step, part): (usize, delays::Part),
-        numbers: &mut Numbers<'a>,
         first: usize,
     ) -> Operation {
-        let like = numbers.of_batch(self.job, batch);
+        let like = batch.class.map_or(&self.kinds.unknown, |at| &self.kinds.batches[at]);
         let group = self.clocks.group(batch.part.worker);
         let is_comparable =
             |&&at: &&usize| self.clocks.group(self.job.batches[at].part.worker) == group;
@@ -185,7 +199,7 @@ impl<'a> Operations<'a, '_> {
             parts: part.into_iter().collect(),
             partners: partners.into_iter().collect(),
             error: self.clocks.error,
-            ..like
+            ..like.clone()
         }
     }
 
@@ -238,7 +252,7 @@ struct Numbers<'a> {
 }
 
 impl<'a> Numbers<'a> {
-    /// An operation like a collective, without members.
+    /// An operation like the collectives of a class.
     fn of_collective(&mut self, job: &Job, class: &'a CollectiveClass) -> Operation {
         let role = job.roles.get(&class.comm).cloned();
         let role = role.unwrap_or_else(|| class.members.to_string());
@@ -246,11 +260,8 @@ impl<'a> Numbers<'a> {
         self.of(role, [what, what], &class.comm)
     }
 
-    /// An operation like a batch of sends and receives, without members.
-    fn of_batch(&mut self, job: &'a Job, batch: &P2pBatch) -> Operation {
-        let Some(class) = batch.class.map(|at| &job.p2p_classes[at]) else {
-            return self.of(String::new(), [("", None); 2], "");
-        };
+    /// An operation like the sends and receives of a class.
+    fn of_batch(&mut self, job: &Job, class: &'a P2pClass) -> Operation {
         let role = job.roles.get(&class.comm).cloned().unwrap_or_default();
         self.of(role, [(class.func, class.bytes), (class.func, None)], &class.comm)
     }

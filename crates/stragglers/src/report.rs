@@ -26,7 +26,7 @@ use crate::{
     work,
 };
 use jiff::Timestamp;
-use ncclscope_findings::{CommId, Cost, Doubt, FindingClass, Help, Looked, RankLocation, SlowPart};
+use ncclscope_findings::{CommId, Cost, FindingClass, Help, Looked, RankLocation, SlowPart};
 use ncclscope_limits::test;
 use ncclscope_operations::human;
 use ncclscope_operations::stats::{count, to_f64, to_u64};
@@ -267,11 +267,11 @@ impl Derived<'_> {
         date(job, self.steps.first(), &mut found.findings);
         let (mut findings, explained) = explains::apply(found.findings, log);
         found.notes.extend(explained);
-        worst_first(&mut findings);
         found.notes.extend(shortage::doubt(job, &mut findings));
         shared_gpu::doubt(job, &mut findings);
         coverage::doubt(job, &mut findings);
         help(job, &mut findings);
+        costs::dearest_first(&mut findings);
         Found { findings, ..found }
     }
 
@@ -313,16 +313,6 @@ impl Derived<'_> {
             Rule::ShortOfCpu => findings.extend(shortage::find(job, log)),
         }
     }
-}
-
-/// Sorts findings by cost; those without a known cost keep their order, and those that a slow link
-/// may explain come last.
-fn worst_first(findings: &mut [Finding]) {
-    let cost = |finding: &Finding| finding.lost_share.unwrap_or_default();
-    let is_doubted = |finding: &Finding| {
-        finding.doubts.iter().any(|doubt| matches!(doubt, Doubt::SlowLinkThere(_)))
-    };
-    findings.sort_by(|a, b| is_doubted(a).cmp(&is_doubted(b)).then(cost(b).total_cmp(&cost(a))));
 }
 
 /// Adds to each finding since when it is there, and whether that is the first step.
