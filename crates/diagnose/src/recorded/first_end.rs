@@ -13,7 +13,7 @@ use crate::ending::{FirstEnd, Others};
 use crate::input::snapshot::Snapshot;
 use crate::job::{Process, ProcessStatus};
 use crate::words::named_ranks;
-use ncclscope_limits::hangs;
+use ncclscope_limits::{clocks, hangs};
 use ncclscope_operations::human::{duration, if_one};
 use ncclscope_operations::stats::to_f64;
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,16 +123,20 @@ fn before_all(known: &[&Snapshot], pace_ns: Option<u64>) -> Option<FirstEnd> {
     let mut ordered: Vec<(&Path, &Ended<'_>)> =
         ends.iter().map(|(path, end)| (*path, end)).collect();
     ordered.sort_by_key(|(_, it)| it.end.latest);
-    // The earliest possible end of this process and those after it.
-    let mut after = vec![u64::MAX; ordered.len()];
-    let mut least = u64::MAX;
-    for (at, (_, it)) in ordered.iter().enumerate().rev() {
-        least = least.min(it.end.earliest);
-        after[at] = least;
+    let ended = |at: usize| (ordered[at].1.machine, ordered[at].1.end);
+    let mut after = vec![Next::default(); ordered.len()];
+    let mut next = Next::default();
+    for at in (0..ordered.len()).rev() {
+        let (machine, end) = ended(at);
+        next.add(machine, u64::MAX - end.earliest);
+        after[at] = next;
     }
+    let mut before = Next::default();
     let split = |count: usize| {
+        let (machine, end) = ended(count - 1);
+        before.add(machine, end.latest);
+        before.is_before(&after[count]).then_some(())?;
         let (first, others) = ordered.split_at(count);
-        first[count - 1].1.end.is_before(after[count], 0).then_some(())?;
         Some((first, lead(first, others)?))
     };
     let (first, before_ns) = (1..=ordered.len() / 2).find_map(split)?;
@@ -155,6 +159,39 @@ fn by_machine<'a>(known: &[&'a Snapshot]) -> BTreeMap<&'a str, Vec<&'a Snapshot>
         by_machine.entry(one.facts.identity.machine()).or_default().push(one);
     }
     by_machine
+}
+
+/// Of ends on one side of a time, the next to it and the next on another machine. Times of the
+/// later side are counted down from the largest.
+#[derive(Clone, Copy, Default)]
+struct Next<'a> {
+    ns: u64,
+    machine: &'a str,
+    elsewhere: Option<u64>,
+}
+
+impl<'a> Next<'a> {
+    fn add(&mut self, machine: &'a str, ns: u64) {
+        if machine == self.machine {
+            self.ns = self.ns.max(ns);
+        } else if ns > self.ns {
+            *self = Next { ns, machine, elsewhere: Some(self.ns) };
+        } else {
+            self.elsewhere = self.elsewhere.max(Some(ns));
+        }
+    }
+
+    /// True if the next ends of this side were before the next ones of the later side, by the
+    /// clocks of their machines. Only if both are of one machine do those elsewhere say more.
+    fn is_before(&self, after: &Next<'_>) -> bool {
+        let is = |ns: u64, after: u64, apart: u64| ns.saturating_add(apart) < u64::MAX - after;
+        let elsewhere = |ns: Option<u64>, after: Option<u64>| {
+            ns.zip(after).is_none_or(|(ns, after)| is(ns, after, clocks::HOSTS_NS))
+        };
+        is(self.ns, after.ns, apart_ns(self.machine, after.machine))
+            && elsewhere(Some(self.ns), after.elsewhere)
+            && elsewhere(self.elsewhere, Some(after.ns))
+    }
 }
 
 /// How long all of the first processes ended before each of the others at least, ns; `None` if
