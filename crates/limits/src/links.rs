@@ -17,8 +17,9 @@ limits! {
     /// Slower by less is not looked for.
     FACTOR: f64 = 1.25 times, ["slow-link"], Derived
         "five natural spreads, beyond which healthy links do not lie";
-    /// The usual link where most are slow: this quantile of comparable ones.
-    QUICK: f64 = 0.25 of_them, ["slow-link"], Derived "in a small mesh one card slows half of all";
+    /// The usual link where most are slow: one in so many comparable ones is quicker.
+    QUICK: usize = 4 links, ["slow-link"], Derived
+        "one card slows half of the links of a small mesh, and two of the three of a ring";
     /// Most that one link can say for a unit: one that is very slow does not outvote many.
     BOUND: f64 = 50.0 nats, ["slow-link"], Designed "chosen before the first run";
     /// A unit must explain so much more than it takes to name it.

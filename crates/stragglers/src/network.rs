@@ -72,8 +72,8 @@ pub(crate) fn find(
     note_unjudged(job, &unjudged, log);
     let several: Vec<Pool> = pools.into_iter().filter(|pool| pool.flows.len() > 1).collect();
     // Most links may be slow, in a small mesh: then the usual time is that of the quickest ones.
-    let searches =
-        [0.5, links::QUICK].map(|quantile| Search::of(job, &several, quantile).explain());
+    let units = Units::of(job, &several);
+    let searches = [2, links::QUICK].map(|one_in| Search::of(&units, &several, one_in).explain());
     let best = searches.into_iter().min_by(|a, b| a.cost.total_cmp(&b.cost));
     let found = best.map(|best| best.findings(job, &several, (span, limits), log));
     (found.unwrap_or_default(), unjudged)
@@ -189,13 +189,12 @@ fn loss(left: f64) -> f64 {
 }
 
 impl<'a> Search<'a> {
-    /// The usual cost is this quantile of comparable links.
-    fn of(job: &'a Job, pools: &[Pool<'_>], quantile: f64) -> Search<'a> {
+    /// One in so many comparable links costs less than the usual one.
+    fn of(units: &Units<'a>, pools: &[Pool<'_>], one_in: usize) -> Search<'a> {
         let usual = pools.iter().map(|pool| {
             let mut costs: Vec<f64> = pool.flows.iter().map(|flow| flow.cost).collect();
             costs.sort_unstable_by(f64::total_cmp);
-            let at = to_u64(quantile * count(costs.len() - 1));
-            costs[usize::try_from(at).unwrap_or_default()]
+            costs[costs.len() / one_in]
         });
         let usual: Vec<f64> = usual.collect();
         let of_pools: Vec<Vec<f64>> = pools
@@ -219,7 +218,7 @@ impl<'a> Search<'a> {
             spreads.extend(values.iter().map(|_| spread));
             left.extend(values.iter().map(|value| value / spread));
         }
-        let (units, names) = units(job, pools, &left);
+        let (units, names) = (units.shown(&left), units.names);
         Search { left, spreads, usual, units, names }
     }
 
@@ -295,46 +294,55 @@ impl<'a> Search<'a> {
     }
 }
 
-/// The units of the pools' flows, each with the numbers of its flows, and what it takes to name
-/// one. What is `left` to explain of a flow is NaN if it does not show its speed.
-fn units<'a>(
-    job: &'a Job,
-    pools: &[Pool<'_>],
-    left: &[f64],
-) -> (Vec<(Unit<'a>, Vec<usize>)>, [f64; 5]) {
-    let flows = pools.iter().flat_map(|pool| &pool.flows);
-    let mut units: BTreeMap<Unit<'_>, Vec<usize>> = BTreeMap::new();
-    let mut links: BTreeMap<Unit<'_>, BTreeSet<(usize, usize)>> = BTreeMap::new();
-    let mut workers: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
-    let mut all = 0;
-    for (at, &Flow { src, dst, .. }) in flows.enumerate() {
+/// The units of the pools' flows.
+struct Units<'a> {
+    /// Sender and receiver of each flow.
+    ends: Vec<(usize, usize)>,
+    /// The numbers of the flows of each unit.
+    flows: BTreeMap<Unit<'a>, Vec<usize>>,
+    /// What it takes to name a unit of each kind, nats.
+    names: [f64; 5],
+}
+
+impl<'a> Units<'a> {
+    fn of(job: &'a Job, pools: &[Pool<'_>]) -> Units<'a> {
+        let ends = pools.iter().flat_map(|pool| &pool.flows).map(|flow| (flow.src, flow.dst));
+        let ends: Vec<(usize, usize)> = ends.collect();
         let machine = |worker: usize| job.workers.get(worker).map_or("", |of| of.machine.as_str());
-        let ends = [src, dst].map(machine);
-        ends.iter().zip([src, dst]).for_each(|(machine, worker)| {
-            workers.entry(machine).or_default().insert(worker);
-        });
-        let known = ends.into_iter().filter(|machine| !machine.is_empty());
-        // What stays within a machine does not use its network.
-        let hosts = known.filter(|_| ends[0] != ends[1]).map(Unit::Host);
-        let of =
-            [Unit::Card(src), Unit::Card(dst), Unit::Out(src), Unit::In(dst), Unit::Link(src, dst)];
-        for unit in of.into_iter().chain(hosts) {
-            units.entry(unit).or_default().push(at);
-            let links = links.entry(unit).or_default();
-            links.extend((!left[at].is_nan()).then_some((src, dst)));
+        let workers: BTreeSet<usize> = ends.iter().flat_map(|&(src, dst)| [src, dst]).collect();
+        let mut of_machine: BTreeMap<&str, usize> = BTreeMap::new();
+        workers.iter().for_each(|&worker| *of_machine.entry(machine(worker)).or_default() += 1);
+        let mut flows: BTreeMap<Unit<'_>, Vec<usize>> = BTreeMap::new();
+        for (at, &(src, dst)) in ends.iter().enumerate() {
+            let machines = [src, dst].map(machine);
+            // The only worker of a machine is its card, and what stays within a machine does not
+            // use its network.
+            let is_host = |machine: &&str| {
+                !machine.is_empty() && machines[0] != machines[1] && of_machine[machine] > 1
+            };
+            let hosts = machines.into_iter().filter(is_host).map(Unit::Host);
+            let cards = [Unit::Card(src), Unit::Card(dst), Unit::Out(src), Unit::In(dst)];
+            let of = cards.into_iter().chain([Unit::Link(src, dst)]).chain(hosts);
+            of.for_each(|unit| flows.entry(unit).or_default().push(at));
         }
-        all += 1;
+        let ln = |number: usize| count(number.max(1)).ln();
+        let (ranks, hosts) = (ln(workers.len()), ln(of_machine.len()));
+        let names = [ranks, ln(2 * workers.len()), 2.0 * ranks, hosts, ln(ends.len()) / 2.0];
+        Units { ends, flows, names }
     }
-    // Where one link shows its speed, the link is named. The only worker of a machine is its card.
-    units.retain(|unit, _| match unit {
-        Unit::Link(..) => true,
-        Unit::Host(machine) => workers[machine].len() > 1 && links[unit].len() > 1,
-        _ => links[unit].len() > 1,
-    });
-    let ln = |number: usize| count(number.max(1)).ln();
-    let ranks = workers.values().map(BTreeSet::len).sum();
-    let names = [ln(ranks), ln(2 * ranks), 2.0 * ln(ranks), ln(workers.len()), ln(all) / 2.0];
-    (units.into_iter().collect(), names)
+
+    /// The units that can explain what is `left` of the flows, which is NaN where a flow does not
+    /// show its speed: where only one link shows it, the link is named.
+    fn shown(&self, left: &[f64]) -> Vec<(Unit<'a>, Vec<usize>)> {
+        let has_several = |flows: &[usize]| {
+            let mut links = flows.iter().filter(|&&at| !left[at].is_nan()).map(|&at| self.ends[at]);
+            links.next().is_some_and(|first| links.any(|link| link != first))
+        };
+        let is_shown =
+            |unit: &Unit<'_>, flows: &[usize]| matches!(unit, Unit::Link(..)) || has_several(flows);
+        let shown = self.flows.iter().filter(|(unit, flows)| is_shown(unit, flows));
+        shown.map(|(unit, flows)| (*unit, flows.clone())).collect()
+    }
 }
 
 /// A flow with what its pool shows of it.
