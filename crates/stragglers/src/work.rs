@@ -163,7 +163,25 @@ fn still_costly(
         );
         (gain >= limits.least_cost).then_some(text)
     };
-    undecided.iter().filter_map(costly).collect()
+    let alone: Vec<String> = undecided.iter().filter_map(costly).collect();
+    if !alone.is_empty() {
+        return alone;
+    }
+    // Each of several that are alike costs nothing alone. What healthy ranks may differ by is
+    // estimated from all of them, and so not known if half of them are slow.
+    let is_above = |of: &&(Candidate, Needs)| of.0.effect.interval[0] > limits.least_cost;
+    let alike: Vec<&Candidate> = undecided.iter().filter(is_above).map(|(one, _)| one).collect();
+    let gain = (mean - repairs.mean(&alike)) / whole;
+    let mut ranks: Vec<u32> = alike.iter().flat_map(|one| one.group.ranks(replay.job)).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let text = format!(
+        "whether {} are slow is not said: together they cost {} of a step, and healthy ranks may \
+         differ by as much",
+        ncclscope_findings::words::ranks(&ranks),
+        percent(gain)
+    );
+    (gain >= limits.least_cost).then_some(text).into_iter().collect()
 }
 
 /// What the steps show of the workers' own work.

@@ -23,35 +23,39 @@ const OPERATIONS: [usize; 2] = [64, 4];
 /// each of [`STEPS`] at both ends.
 const FEW_RANKS: usize = 256;
 
-/// One end of a transfer. Times are ns since 1970 by the clock of the process.
+/// One end of a transfer. Times are those of the process: ticks while it is read, then ns since
+/// 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct End {
-    /// NCCL's number of the step within its operation.
-    step: u32,
     bytes: u32,
+    /// NCCL's number of the step within its operation.
+    step: u16,
     /// It follows an idle time; a receiver does not know that.
     is_first: bool,
     /// For a receiver: when it was ready.
-    ready_ns: u64,
+    ready: u64,
     /// When a sender gave the data to the network, or when a receiver had it.
-    ns: u64,
+    at: u64,
 }
 
 impl End {
-    /// The end that a completed step shows; `is_first` if it follows an idle time.
-    pub(super) fn of(
-        step: &Step,
-        (is_send, is_first): (bool, bool),
-        clock: &TickMap,
-    ) -> Option<End> {
+    /// The end that a completed step shows, if it is not far from the first of its operation;
+    /// `is_first` if it follows an idle time.
+    pub(super) fn of(step: &Step, (is_send, is_first): (bool, bool)) -> Option<End> {
         let (ready, at) = match (is_send, step.state_ticks()) {
             (true, [.., sent]) => (sent?, sent?),
             (false, [ready, flush, gpu]) => {
                 (ready?, flush.or(gpu).unwrap_or_else(|| step.end_ticks()))
             }
         };
-        let [ready_ns, ns] = [ready, at].map(|ticks| clock.realtime_ns(ticks));
-        Some(End { step: step.step, bytes: step.size, is_first, ready_ns, ns })
+        let number = step.step.try_into().ok()?;
+        Some(End { step: number, bytes: step.size, is_first, ready, at })
+    }
+
+    /// The same, with ns instead of ticks.
+    pub(super) fn in_ns(self, clock: &TickMap) -> End {
+        let [ready, at] = [self.ready, self.at].map(|ticks| clock.realtime_ns(ticks));
+        End { ready, at, ..self }
     }
 }
 
@@ -70,7 +74,8 @@ pub(super) struct Samples {
 struct Sample {
     /// Only operations whose hashes begin with so many zero bits are kept.
     zeros: u32,
-    operations: BTreeMap<u64, Vec<End>>,
+    /// Hash and ends of each, in the order of the hashes.
+    operations: Vec<(u64, Box<[End]>)>,
 }
 
 impl Samples {
@@ -79,7 +84,7 @@ impl Samples {
     pub(super) fn add(
         &mut self,
         key: Key,
-        (is_send, ends): (bool, Vec<End>),
+        (is_send, ends): (bool, impl Iterator<Item = End>),
         operation: (&str, u64),
         processes: usize,
     ) {
@@ -114,31 +119,42 @@ impl Samples {
 
 impl Sample {
     /// Adds an operation; of several with one number the first.
-    fn add(&mut self, hash: u64, ends: Vec<End>, most: usize) {
-        if hash.leading_zeros() < self.zeros || ends.is_empty() {
+    fn add(&mut self, hash: u64, ends: impl Iterator<Item = End>, most: usize) {
+        if hash.leading_zeros() < self.zeros {
             return;
         }
-        self.operations.entry(hash).or_insert(ends);
+        let Err(at) = self.find(hash) else { return };
+        let ends: Box<[End]> = ends.collect();
+        if ends.is_empty() {
+            return;
+        }
+        self.operations.insert(at, (hash, ends));
         while self.operations.len() > most {
             self.zeros += 1;
             let zeros = self.zeros;
-            self.operations.retain(|hash, _| hash.leading_zeros() >= zeros);
+            self.operations.retain(|(hash, _)| hash.leading_zeros() >= zeros);
         }
+    }
+
+    /// Where an operation is, or would be.
+    fn find(&self, hash: u64) -> Result<usize, usize> {
+        self.operations.binary_search_by_key(&hash, |(hash, _)| *hash)
     }
 
     /// The transfers of a sender's sample that a receiver's sample shows, too.
     fn join(&self, received: &Sample, since: impl Fn(u64) -> f64) -> Vec<(Transfer, bool)> {
         let mut transfers = Vec::new();
         for (hash, sent) in &self.operations {
-            let Some(received) = received.operations.get(hash) else { continue };
+            let Ok(at) = received.find(*hash) else { continue };
+            let received = &received.operations[at].1;
             for (at, came) in received.iter().enumerate() {
                 let Some(given) = sent.iter().find(|end| end.step == came.step) else { continue };
-                let before = at.checked_sub(1).map_or(0, |before| received[before].ns);
+                let before = at.checked_sub(1).map_or(0, |before| received[before].at);
                 let transfer = Transfer {
                     bytes: given.bytes.max(came.bytes),
-                    given: since(given.ns),
-                    ready: since(came.ready_ns.max(before)),
-                    came: since(came.ns),
+                    given: since(given.at),
+                    ready: since(came.ready.max(before)),
+                    came: since(came.at),
                 };
                 transfers.push((transfer, given.is_first));
             }
@@ -157,12 +173,12 @@ mod tests {
     use super::super::comm_id::CommKey;
     use super::*;
 
-    fn ends(seq: u64) -> Vec<End> {
-        let end = |step: u32| {
+    fn ends(seq: u64) -> impl Iterator<Item = End> {
+        let end = move |step: u16| {
             let ns = 1000 * seq + u64::from(step);
-            End { step, bytes: 8, is_first: step == 0, ready_ns: ns, ns }
+            End { step, bytes: 8, is_first: step == 0, ready: ns, at: ns }
         };
-        (0..3).map(end).collect()
+        (0..3).map(end)
     }
 
     #[test]

@@ -29,8 +29,10 @@ pub(super) struct Network<'p> {
     /// The place of each ProxyOp in `ops`, by event number, so that a step needs no lookup.
     places: Vec<u32>,
     ops: Vec<Steps>,
-    /// The first steps of ProxyOps whose operation has not ended, by place.
-    sampled: Map<usize, Sampled>,
+    /// The first steps of ProxyOps whose operation has not ended ([`Steps::sampled`]), and the
+    /// places of those whose operation has.
+    sampled: Vec<Sampled>,
+    free: Vec<u32>,
     samples: Samples,
     /// Number of processes of the job.
     processes: usize,
@@ -48,7 +50,7 @@ pub(super) struct Network<'p> {
 const NONE: u32 = u32::MAX;
 
 /// The first steps of a ProxyOp.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Sampled {
     link: LinkId,
     /// Which one it is among those of the link in this direction.
@@ -80,6 +82,8 @@ struct Steps {
     delivered: u64,
     /// Index of its latest time in [`Network::waited`]; [`NONE`] without one.
     latest: u32,
+    /// Index of its first steps in [`Network::sampled`]; [`NONE`] without them.
+    sampled: u32,
     bytes: u64,
     /// Number of its operation; [`NONE`] until that is known.
     operation: u32,
@@ -116,7 +120,8 @@ impl<'p> Network<'p> {
             links: Vec::new(),
             places: Vec::new(),
             ops: Vec::new(),
-            sampled: Map::default(),
+            sampled: Vec::new(),
+            free: Vec::new(),
             samples: Samples::default(),
             processes,
             counts: BTreeMap::new(),
@@ -176,6 +181,7 @@ impl<'p> Network<'p> {
                 completed: 0,
                 delivered: 0,
                 latest: NONE,
+                sampled: NONE,
                 bytes: 0,
                 operation: NONE,
                 is_collective: false,
@@ -210,16 +216,27 @@ impl<'p> Network<'p> {
         if self.ops[at].completed as usize > STEPS {
             return;
         }
-        let Some(comm) = self.comms.get(&comm) else { return };
-        let [src, dst] = if op.is_send { [op.rank, op.peer] } else { [op.peer, op.rank] };
-        let counts = &mut self.counts;
-        let sampled = self.sampled.entry(at).or_insert_with(|| {
-            let link = (*comm, src, dst, op.channel);
-            let count = counts.entry((link, op.is_send)).or_default();
-            *count += 1;
-            Sampled { link, number: *count, ends: Vec::new() }
+        if self.ops[at].sampled == NONE {
+            let Some(comm) = self.comms.get(&comm) else { return };
+            let [src, dst] = if op.is_send { [op.rank, op.peer] } else { [op.peer, op.rank] };
+            self.ops[at].sampled = self.sample((*comm, src, dst, op.channel), op.is_send);
+        }
+        let ends = &mut self.sampled[self.ops[at].sampled as usize].ends;
+        ends.extend(End::of(step, (op.is_send, is_first)));
+    }
+
+    /// Where the first steps of a link's next ProxyOp go.
+    fn sample(&mut self, link: LinkId, is_send: bool) -> u32 {
+        let number = self.counts.entry((link, is_send)).or_default();
+        *number += 1;
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.sampled.push(Sampled::default());
+            index(self.sampled.len() - 1)
         });
-        sampled.ends.extend(End::of(step, (op.is_send, is_first), &self.clock));
+        let sampled = &mut self.sampled[at as usize];
+        (sampled.link, sampled.number) = (link, *number);
+        sampled.ends.clear();
+        at
     }
 
     /// Notes which ProxyOps belong to an operation, and the operation's number.
@@ -239,12 +256,15 @@ impl<'p> Network<'p> {
             let Some(steps) = self.ops.get_mut(place) else { continue };
             steps.operation = number;
             steps.is_collective = seq.is_some();
-            let Some(Sampled { link, number, ends }) = self.sampled.remove(&place) else {
+            let at = std::mem::replace(&mut steps.sampled, NONE);
+            let Some(Sampled { link, number, ends }) = self.sampled.get(at as usize) else {
                 continue;
             };
+            self.free.push(at);
             if !is_early {
-                let key = (link, seq.is_some());
-                let operation = (func, seq.unwrap_or(number));
+                let key = (*link, seq.is_some());
+                let operation = (func, seq.unwrap_or(*number));
+                let ends = ends.iter().map(|end| end.in_ns(&self.clock));
                 self.samples.add(key, (steps.is_send, ends), operation, self.processes);
             }
         }

@@ -97,6 +97,19 @@ fn a_slow_worker_of_any_pipeline_is_named() {
     assert!(right * 100 >= all * 95, "{right} of {all} steps");
 }
 
+/// Of 16 ranks half are slow: what healthy ranks may differ by cannot be estimated from them.
+#[test]
+fn where_half_of_all_ranks_are_slow_that_is_said() {
+    let shape = Shape { dp: 16, pp: 1, microbatches: 4 };
+    let of = |factor: f64| {
+        found(&rows(shape, 1, &|cell| if cell.dp_rank % 2 == 0 { factor } else { 1.0 }))
+    };
+    let report = of(1.3);
+    let told = report.quiet.iter().any(|told| told.starts_with("whether ranks 0, 2, 4"));
+    assert!(!report.findings.is_empty() || told, "{:?}", report.quiet);
+    assert_eq!(of(1.0).quiet, Vec::<String>::new());
+}
+
 /// A connection is slower after a pause, so a late rank has slow links.
 #[test]
 fn a_link_out_of_a_late_worker_is_a_note_not_a_finding() {
