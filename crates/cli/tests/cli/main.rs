@@ -19,6 +19,7 @@ mod fleet;
 mod formats;
 #[path = "../h100/mod.rs"]
 mod h100;
+mod hidden;
 #[path = "../../../inspector/tests/common/job.rs"]
 mod job;
 mod missing;
