@@ -22,6 +22,7 @@ mod estimate;
 mod groups;
 pub mod input;
 mod limits;
+mod means;
 mod ranks;
 mod rows;
 pub mod run;

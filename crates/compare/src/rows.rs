@@ -6,6 +6,7 @@ use crate::configuration::{Configuration, differences};
 use crate::estimate::Estimate;
 use crate::groups::{Group, groups};
 use crate::limits::Limits;
+use crate::means;
 use crate::run::Run;
 use crate::schema::{Comparison, Cost, Kind, Row, SCHEMA, Side, Units, Verdict};
 use ncclscope_operations::stats::count;
@@ -55,27 +56,26 @@ pub fn compare(a: &[Run], b: &[Run], limits: &Limits) -> Comparison {
     let config_differences = differences(&configurations(a), &configurations(b));
     let sides = [a, b].map(side);
     let gpus = gpus([a, b]);
-    let answer = answer::of((&rows, same_links), &sides, &config_differences, gpus, limits);
-    let mut notes: BTreeSet<String> = a.iter().chain(b).flat_map(|run| run.notes.clone()).collect();
-    let is_coarse = |run: &Run| run.resolution_ns > 0.0;
-    if resolution_ns > 0.0 && !a.iter().chain(b).all(is_coarse) {
+    let mut answer = answer::of((&rows, same_links), &sides, &config_differences, gpus, limits);
+    let costs = answer.cost.into_iter().chain(means::text([a, b], limits));
+    answer.cost = costs.reduce(|median, mean| format!("{median}; {mean}"));
+    let notes = notes([a, b], resolution_ns);
+    let [a, b] = sides;
+    Comparison { schema: SCHEMA, answer, a, b, rows, same_links, config_differences, notes }
+}
+
+/// What the inputs cannot tell, in times that are multiples of a resolution.
+fn notes(sides: [&[Run]; 2], resolution_ns: f64) -> Vec<String> {
+    let runs = || sides.into_iter().flatten();
+    let mut notes: BTreeSet<String> = runs().flat_map(|run| run.notes.clone()).collect();
+    if resolution_ns > 0.0 && runs().any(|run| run.resolution_ns <= 0.0) {
         notes.insert(
             "one side is of NCCL Inspector, which times the longest channel of a kernel, the other \
              from the first channel's start to the last one's end, which is a little longer"
                 .into(),
         );
     }
-    let [a, b] = sides;
-    Comparison {
-        schema: SCHEMA,
-        answer,
-        a,
-        b,
-        rows,
-        same_links,
-        config_differences,
-        notes: notes.into_iter().collect(),
-    }
+    notes.into_iter().collect()
 }
 
 /// The number of GPUs, if all runs have as many: else a step is not the same work for each.
