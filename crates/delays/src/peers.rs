@@ -48,8 +48,8 @@ pub struct Replaced {
     pub has_work: bool,
     /// Whether any transfers of the unit have peers.
     pub has_transfers: bool,
-    /// The weights are no more than the unit's would be: what they gain is an upper limit.
-    pub is_most: bool,
+    /// The unit has no peers, and its weights are what a measured factor makes of them.
+    pub is_guess: bool,
 }
 
 /// Comparable moments, in groups.
@@ -86,8 +86,8 @@ impl Peers {
                 self.replace_transfers(graph, ranks, &mut weights),
             ),
         };
-        let is_most = matches!(unit, Unit::Link(_));
-        Replaced { weights, has_work, has_transfers, is_most }
+        let is_guess = matches!(unit, Unit::Link(_));
+        Replaced { weights, has_work, has_transfers, is_guess }
     }
 
     /// What each moment would weigh at its peers, ns: the median of the moments of other ranks, and
@@ -146,8 +146,8 @@ impl Peers {
         has_peers
     }
 
-    /// Operations that use a link and have no peers take as long as if it alone kept them: an upper
-    /// limit of what it costs. False if there are none.
+    /// Operations that use a link and have no peers take as long as if it alone kept them.
+    /// False if there are none.
     fn quicken(&self, graph: &Graph, link: &Quicker, weights: &mut [f64]) -> bool {
         let has_end = |op: u32| graph.has_member(op, &link.ranks);
         let uses = |op: u32| {

@@ -91,11 +91,12 @@ impl Cost {
         Cost { interval: Some([low, most.step_share]), ..most.at_most() }
     }
 
-    /// An upper bound, with a second estimate of it, which may be lower than its interval.
+    /// A cost of which there is a second estimate: its interval holds both.
     #[must_use]
-    pub fn down_to(self, other: Cost) -> Cost {
-        let low = |[low, high]: [f64; 2]| [low.min(other.step_share), high];
-        Cost { interval: self.interval.map(low), ..self.at_most() }
+    pub fn or(self, other: Cost) -> Cost {
+        let one = other.step_share;
+        let both = |[low, high]: [f64; 2]| [low.min(one), high.max(one)];
+        Cost { interval: self.interval.map(both), ..self }
     }
 
     /// What two repairs save together, of which the second one's cost is what it saves after the
