@@ -131,7 +131,10 @@ fn why_open(effect: &Effect, needs: Needs, (test, block): (&Test, &str)) -> Stri
         Needs::Blocks(more) => format!("{} needed", human::are(more, &format!("more {block}"))),
         Needs::Peers(_) => format!("{chance}: it has too few peers to know what is usual"),
         Needs::Stalls(more) => format!("{chance}: {} would show it", stalls(more)),
-        Needs::Another => format!("{chance}: healthy ones may differ by as much"),
+        Needs::Another if effect.peers > 0 => {
+            "its peers differ by as much, so that healthy ones may, too".into()
+        }
+        Needs::Another => format!("{chance}: healthy ones may change by as much"),
     }
 }
 
