@@ -207,9 +207,12 @@ fn failed(job: &Job, is_unexplained: bool) -> Option<String> {
     Some(command.text() + if is_unexplained { unknown } else { "" })
 }
 
-/// A note about ranks that others wait for, and that go on.
+/// A note about ranks that others wait for, and that go on. Those that ended first do not.
 fn moving(job: &Job, wait_roots: &WaitRoots) -> Option<String> {
-    let mut moving: Vec<u32> = wait_roots.moving.iter().map(|&p| job.rank(p)).collect();
+    let first = job.ending.as_ref().and_then(|ending| ending.first.as_ref());
+    let has_ended = |rank: &u32| first.is_some_and(|first| first.ranks.contains(rank));
+    let moving = wait_roots.moving.iter().map(|&p| job.rank(p));
+    let mut moving: Vec<u32> = moving.filter(|rank| !has_ended(rank)).collect();
     moving.sort_unstable();
     (!moving.is_empty()).then(|| {
         format!(

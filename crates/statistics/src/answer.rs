@@ -189,8 +189,9 @@ impl Question<'_> {
         }
     }
 
-    /// The values without stalls are tested, and the stalls: a long one raises the deviation as
-    /// much as the mean, and would hide what all other blocks show.
+    /// The values are tested with and without stalls: a long one raises the deviation as much as
+    /// the mean, and would hide what all other blocks show. Without stalls, what has just begun
+    /// would not show.
     fn against_peers(&self, unit: usize, stalls: &Stalls, tame_deviation: f64) -> Answer {
         let values = self.series.unit(unit);
         let (blocks, mean, deviation) = moments(values);
@@ -252,7 +253,7 @@ impl Question<'_> {
     }
 
     fn decide(&self, evidence: &Evidence) -> Answer {
-        let body = evidence.decisive();
+        let body = evidence.decisive(self.limits.slow_p);
         let effect = Effect {
             mean: body.mean,
             interval: body.interval(),
@@ -272,7 +273,7 @@ impl Question<'_> {
     /// Whether the unit is slow; `None` if neither is shown.
     fn is_slow(&self, evidence: &Evidence) -> Option<bool> {
         let (p, body, limits) = (evidence.p(), &evidence.body, self.limits);
-        if p <= limits.slow_p && evidence.decisive().mean > limits.least_cost {
+        if p <= limits.slow_p && evidence.decisive(limits.slow_p).mean > limits.least_cost {
             return Some(true);
         }
         let is_less = p > test::HEALTHY_P
@@ -326,20 +327,24 @@ impl Evidence {
         Evidence { body, tested, ..self }
     }
 
-    /// What decides: all values, or those without stalls if against peers these show more.
-    fn decisive(&self) -> &Body {
-        let is_tame = self.stalls_p.is_some_and(|p| self.tested.p() < p);
-        if is_tame { &self.tested } else { &self.body }
+    /// What decides: all values, unless against peers only those without stalls show something.
+    fn decisive(&self, slow_p: f64) -> &Body {
+        let of_all = self.stalls_p.map_or(0.0, |stalls| self.chance(self.body.p().min(stalls)));
+        if of_all <= slow_p || self.tested.p() >= self.body.p() { &self.body } else { &self.tested }
+    }
+
+    /// The chance of something in one of the question's two tests of each unit.
+    fn chance(&self, p: f64) -> f64 {
+        (2.0 * p * self.tests).min(1.0)
     }
 
     fn p(&self) -> f64 {
-        let p = match self.stalls_p {
-            // Two tests are made.
-            Some(stalls) => 2.0 * self.tested.p().min(stalls),
+        match self.stalls_p {
+            // Two tests are made: with and without stalls the values are nearly the same.
+            Some(stalls) => self.chance(self.tested.p().min(self.body.p()).min(stalls)),
             // A long stall is no change: it must show with and without stalls.
-            None => self.tested.p().max(self.body.p()),
-        };
-        (p * self.tests).min(1.0)
+            None => (self.tested.p().max(self.body.p()) * self.tests).min(1.0),
+        }
     }
 }
 

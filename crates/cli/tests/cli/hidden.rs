@@ -85,3 +85,16 @@ fn a_slow_rank_and_a_file_that_is_cut_off() {
     );
     assert_eq!(answer["root_ranks"], serde_json::json!([2]));
 }
+
+/// Its counters advanced until it ended, alone on its host, some seconds before the other rank.
+#[test]
+fn a_rank_that_ended_first_is_not_said_to_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let scenario = "seed = 12\n[job]\nranks = 2\nper_host = 1\ntp = 1\nsteps = 8\nhold_s = 6\n\
+                    [[fault]]\nname = 'killed'\nstep = 7\n";
+    let run = simulate(dir.path(), "run", scenario, &[]);
+    let text = ncclscope(&["report", run.to_str().unwrap()]).ends_with(0).stdout;
+    let why = text.lines().find(|line| line.starts_with("why")).unwrap();
+    assert!(why.contains("rank 1 did not end in order, "), "{text}");
+    assert!(!text.contains("still advance"), "{text}");
+}

@@ -74,10 +74,16 @@ fn text(first: &FirstEnd) -> String {
             first.others.text()
         ),
         (true, None) => format!("{ranks} did not end in order, and all others did"),
-        (false, Some(before)) => format!(
-            "{ranks} ended in order {before} or more before other ranks of {its} host were \
-             killed: the likely cause, if {them} ended by an error"
-        ),
+        (false, Some(before)) => {
+            let others = match first.others {
+                Others::OwnHost => format!("other ranks of {its} host were killed"),
+                others => format!("{} ended", others.text()),
+            };
+            format!(
+                "{ranks} ended in order {before} or more before {others}: the likely cause, if \
+                 {them} ended by an error"
+            )
+        }
         (false, None) => format!(
             "{ranks} ended in order, and the other ranks were killed: the likely cause, if {them} \
              ended by an error"
@@ -291,7 +297,12 @@ mod tests {
         assert!(before.is_none(), "one process with two ranks");
         let ends = [snapshot(0, 9000, true), snapshot(1, 8900, true), snapshot(2, 9001, true)];
         let before = find(&ends).unwrap();
-        assert_eq!((before.ranks, before.before_ns), (vec![1], Some(100 * MS)));
+        assert_eq!((&before.ranks[..], before.before_ns), (&[1][..], Some(100 * MS)));
+        assert_eq!(
+            text(&before),
+            "rank 1 ended in order 100 ms or more before all others ended: the likely cause, if it \
+             ended by an error"
+        );
     }
 
     #[test]
