@@ -116,15 +116,13 @@ fn replaced(replay: &Replay<'_>, finding: &Finding, weights: &[f64]) -> Option<R
         (true, Some(Onset::Job(onset))) => Unit::Since(replay.step_at(onset)),
         _ => return None,
     };
-    let mut replaced = replay.peers.weights(&replay.graph, unit, weights);
+    let replaced = replay.peers.weights(&replay.graph, unit, weights);
     let is_known = match is_late(finding.class) {
         true => replaced.has_work,
         false => replaced.has_transfers,
     };
-    if !is_known {
-        replaced.weights = weights.to_vec();
-    }
-    let link = without_link(replay, finding, ranks, &replaced.weights);
+    let weights = if is_known { &replaced.weights } else { weights };
+    let link = without_link(replay, finding, ranks, weights);
     link.or_else(|| is_known.then_some(replaced))
 }
 
