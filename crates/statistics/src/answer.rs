@@ -7,7 +7,7 @@ use crate::change::Split;
 use crate::limits::Limits;
 use crate::rank::ranks;
 use crate::robust::{DEVIATION, median_mad};
-use crate::series::{likeness, winsorised};
+use crate::series::{likeness, winsorised, without_stalls};
 use crate::stalls::Stalls;
 use ncclscope_limits::test;
 use ncclscope_operations::stats::{count, median, to_u64};
@@ -135,7 +135,7 @@ impl Question<'_> {
         let moments: Vec<_> = series.units().map(moments).filter(|it| it.0 > 0).collect();
         let mut deviations: Vec<f64> = moments.iter().map(|it| it.2).collect();
         let deviation = median(&mut deviations).unwrap_or(0.0);
-        let tame = series.units().map(|values| self::moments(&winsorised(values).0));
+        let tame = series.units().map(|values| self::moments(&without_stalls(values)));
         let mut tame: Vec<f64> = tame.filter(|it| it.0 > 0).map(|it| it.2).collect();
         let tame_deviation = median(&mut tame).unwrap_or(0.0);
         let units = moments.len();
@@ -189,9 +189,8 @@ impl Question<'_> {
         }
     }
 
-    /// The values are tested with and without stalls: a long one raises the deviation as much as
-    /// the mean, and would hide what all other blocks show. Without stalls, what has just begun
-    /// would not show.
+    /// The values without stalls are tested, and the stalls: a long one raises the deviation as
+    /// much as the mean, and would hide what all other blocks show.
     fn against_peers(&self, unit: usize, stalls: &Stalls, tame_deviation: f64) -> Answer {
         let values = self.series.unit(unit);
         let (blocks, mean, deviation) = moments(values);
@@ -209,7 +208,7 @@ impl Question<'_> {
             freedom: (effective - 1.0) * self.estimates,
             spread: self.spread,
         };
-        let (_, mean, deviation) = moments(&winsorised(values).0);
+        let (_, mean, deviation) = moments(&without_stalls(values));
         let tame = Body { mean, deviation: deviation.max(tame_deviation), ..body };
         let tests = count(self.units);
         let evidence = Evidence {
@@ -253,7 +252,7 @@ impl Question<'_> {
     }
 
     fn decide(&self, evidence: &Evidence) -> Answer {
-        let body = evidence.decisive(self.limits.slow_p);
+        let body = evidence.decisive();
         let effect = Effect {
             mean: body.mean,
             interval: body.interval(),
@@ -273,7 +272,7 @@ impl Question<'_> {
     /// Whether the unit is slow; `None` if neither is shown.
     fn is_slow(&self, evidence: &Evidence) -> Option<bool> {
         let (p, body, limits) = (evidence.p(), &evidence.body, self.limits);
-        if p <= limits.slow_p && evidence.decisive(limits.slow_p).mean > limits.least_cost {
+        if p <= limits.slow_p && evidence.decisive().mean > limits.least_cost {
             return Some(true);
         }
         let is_less = p > test::HEALTHY_P
@@ -327,24 +326,20 @@ impl Evidence {
         Evidence { body, tested, ..self }
     }
 
-    /// What decides: all values, unless against peers only those without stalls show something.
-    fn decisive(&self, slow_p: f64) -> &Body {
-        let of_all = self.stalls_p.map_or(0.0, |stalls| self.chance(self.body.p().min(stalls)));
-        if of_all <= slow_p || self.tested.p() >= self.body.p() { &self.body } else { &self.tested }
-    }
-
-    /// The chance of something in one of the question's two tests of each unit.
-    fn chance(&self, p: f64) -> f64 {
-        (2.0 * p * self.tests).min(1.0)
+    /// What decides: all values, or those without stalls if against peers these show more.
+    fn decisive(&self) -> &Body {
+        let is_tame = self.stalls_p.is_some_and(|stalls| self.tested.p() < stalls);
+        if is_tame { &self.tested } else { &self.body }
     }
 
     fn p(&self) -> f64 {
-        match self.stalls_p {
-            // Two tests are made: with and without stalls the values are nearly the same.
-            Some(stalls) => self.chance(self.tested.p().min(self.body.p()).min(stalls)),
+        let p = match self.stalls_p {
+            // Two tests are made.
+            Some(stalls) => 2.0 * self.tested.p().min(stalls),
             // A long stall is no change: it must show with and without stalls.
-            None => (self.tested.p().max(self.body.p()) * self.tests).min(1.0),
-        }
+            None => self.tested.p().max(self.body.p()),
+        };
+        (p * self.tests).min(1.0)
     }
 }
 

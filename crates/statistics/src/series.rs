@@ -47,6 +47,24 @@ pub(crate) fn winsorised(values: &[f64]) -> (Vec<f64>, f64) {
     (tame.collect(), middle)
 }
 
+/// The values, with those of stalls moved towards the median. As many neighbours as show a level of
+/// their own are no stall, but a change.
+pub(crate) fn without_stalls(values: &[f64]) -> Vec<f64> {
+    let (mut tame, _) = winsorised(values);
+    // Unknown values are not.
+    let moved = values.iter().zip(&tame).map(|(value, tame)| (value - tame).abs() > 0.0);
+    let moved: Vec<bool> = moved.collect();
+    let mut at = 0;
+    for run in moved.chunk_by(bool::eq) {
+        let end = at + run.len();
+        if run[0] && run.len() >= test::BLOCKS {
+            tame[at..end].copy_from_slice(&values[at..end]);
+        }
+        at = end;
+    }
+    tame
+}
+
 /// The correlation of neighbours in series of winsorised values, 0 to 1: the mean over the series,
 /// so that one that has a trend, or varies more than the other ones, does not decide.
 pub(crate) fn likeness<'a>(series: impl IntoIterator<Item = &'a [f64]>) -> f64 {
@@ -73,6 +91,17 @@ fn factor(alike: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_change_is_no_stall() {
+        let mut values: Vec<f64> = (0..20).map(|at| f64::from(at % 3)).collect();
+        values[5] = 90.0;
+        values[6] = f64::NAN;
+        let tame = without_stalls(&values);
+        assert!(tame[5] < 10.0 && tame[6].is_nan() && tame[..5] == values[..5], "{tame:?}");
+        values[16..19].fill(90.0);
+        assert_eq!(without_stalls(&values)[16..19], [90.0; 3]);
+    }
 
     #[test]
     fn neighbours_that_are_alike_make_the_error_larger() {
